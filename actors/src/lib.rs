@@ -1,0 +1,1 @@
+//! The living tree: supervisors, engines, sub-agents, breakers, scheduler.

@@ -1,0 +1,474 @@
+//! The one persisted type: what happened, in the order in which it happened, per conversation. The log of these is the
+//! authority; everything else is rebuilt from it. Bodies are versioned JSON and old versions stay readable for ever
+//! (`tests/golden`): a field is added with a default, never renamed and never given another meaning.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
+    message::{Finish, ModelError, Usage},
+    outcome::Outcome,
+    skill::Effect,
+    time::Micros,
+};
+
+/// The version that this build writes into `v`.
+pub const EVENT_VERSION: u16 = 1;
+
+/// Scheduling class of a task, most urgent first (S3 5.2.2).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Voice; never queued.
+    Realtime,
+    /// A person is waiting.
+    #[default]
+    High,
+    /// A person asked, and does not wait.
+    Normal,
+    /// The system asked.
+    Low,
+    /// Maintenance.
+    Background,
+}
+
+impl Priority {
+    /// All classes, most urgent first.
+    pub const ALL: [Self; 5] = [Self::Realtime, Self::High, Self::Normal, Self::Low, Self::Background];
+
+    /// 0 for `Realtime` to 4 for `Background`.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        self as u8
+    }
+
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Realtime => "realtime",
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+            Self::Background => "background",
+        }
+    }
+}
+
+/// How a conversation's turns are run (ruling 1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// An orchestrator with three tools, and sub-agents that carry out.
+    #[default]
+    MultiAgent,
+    /// One agent with `get_skill` and `use_skill`.
+    SingleLoop,
+    /// One agent with every skill as a tool of its own.
+    Direct,
+}
+
+impl Mode {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MultiAgent => "multi_agent",
+            Self::SingleLoop => "single_loop",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// One inbound message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inbound {
+    /// The front end's id for it, unique per user: a repeat is recognised by it.
+    pub client_id: String,
+    /// What the user said.
+    pub text: String,
+    /// Which door or channel it came through: `http`, `grpc`, `cli`, `openai` …
+    pub source: String,
+    /// Its scheduling class.
+    #[serde(default)]
+    pub priority: Priority,
+    /// The mode asked for; nothing means the conversation's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Messages that a stateless front end says came before, oldest first, as (role, text); only for an empty conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preamble: Vec<(String, String)>,
+}
+
+/// What a turn's prompts are made of besides the conversation, read once when the turn begins and recorded, so that a
+/// replay builds the same prompts (S0 6.1).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptFacts {
+    /// Static part: the domain list with each domain's skills, one line each.
+    pub skills: String,
+    /// How the user is called.
+    pub user_name: String,
+    /// IANA name of the user's time zone.
+    pub timezone: String,
+    /// The user's local date and time when the turn began: `2026-02-18 14:05 Wednesday`.
+    pub local_now: String,
+    /// One line on open tasks, or empty.
+    #[serde(default)]
+    pub todo_summary: String,
+    /// Memories that fit the message, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memories: Vec<String>,
+}
+
+/// What a tool call or command of a model's reply was understood to mean, worked out once against the skills as they were
+/// and recorded with the reply, so that a replay needs no catalogue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// The kernel answers at once: `get_skill`, `--help`, or an error that the model can correct.
+    Answer {
+        /// The text for the model.
+        text: String,
+        /// Whether it is an error (a wrong flag, an unknown skill, broken JSON).
+        #[serde(default)]
+        is_error: bool,
+    },
+    /// Run a skill.
+    Skill(PlannedSkill),
+    /// Start a sub-agent when its dependencies are done.
+    Dispatch(DispatchSpec),
+    /// Wait for sub-agents and give their results.
+    Collect {
+        /// Which; empty means all of this turn.
+        agents: Vec<AgentId>,
+    },
+}
+
+/// A skill run that the model asked for and that passed validation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlannedSkill {
+    /// The intent: idempotency key of the run.
+    pub intent: IntentId,
+    /// The skill's name.
+    pub skill: String,
+    /// The validated arguments.
+    pub arguments: Value,
+    /// What a repetition would mean.
+    pub effect: Effect,
+    /// Whether it reaches outside.
+    #[serde(default)]
+    pub external: bool,
+    /// How long it may take, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// One `dispatch_agent` (S4 2.2), validated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DispatchSpec {
+    /// Its name in this turn.
+    pub agent: AgentId,
+    /// What it is to accomplish.
+    pub mission: String,
+    /// The skills it may use, sorted.
+    pub skills: Vec<String>,
+    /// More context from the orchestrator.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub context: String,
+    /// Whose results it needs first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<AgentId>,
+    /// Tool calls it may make.
+    pub max_tool_calls: u32,
+    /// The help texts of its skills as they were (name, help), sorted by name: its prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub manual: Vec<SkillManual>,
+}
+
+/// What a sub-agent is told of one skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillManual {
+    /// The skill.
+    pub name: String,
+    /// One sentence.
+    pub description: String,
+    /// The usage line.
+    pub synopsis: String,
+    /// JSON Schema of the arguments as text, for the `json` interface.
+    pub schema: String,
+}
+
+/// One call of a reply, with what it means.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResolvedCall {
+    /// The model's id of a tool call, or `cmd_<round>_<n>` for a command in a fenced block.
+    pub id: String,
+    /// The tool's name, or the command's first word.
+    pub name: String,
+    /// The raw arguments: JSON text, or the command line.
+    pub raw: String,
+    /// What it means.
+    pub action: Action,
+}
+
+/// How a sub-agent ended (S4 2.3, and the kernel's own endings).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportStatus {
+    /// It finished its mission, or as much as its budget allowed.
+    Completed,
+    /// It could not.
+    Failed,
+    /// Its time was up.
+    Timeout,
+    /// Its actor died.
+    Crashed,
+    /// Something it depends on failed, or there was no budget left.
+    Skipped,
+    /// The turn was cancelled.
+    Cancelled,
+}
+
+impl ReportStatus {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Crashed => "crashed",
+            Self::Skipped => "skipped",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A sub-agent's one report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentReport {
+    /// How it ended.
+    pub status: ReportStatus,
+    /// Its summary, or the reason.
+    pub result: String,
+    /// Tool calls it made.
+    pub tool_calls_used: u32,
+    /// From its start to its report, in milliseconds.
+    pub duration_ms: u64,
+    /// What its model calls cost.
+    #[serde(default)]
+    pub usage: Usage,
+}
+
+/// What happened. The `kind` tag is the event's name in the log, the stream and the page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum EventBody {
+    /// A message was accepted: from here on it is never lost. Written by a door's append, before it acknowledges.
+    Received(Inbound),
+    /// The Engine began the turn.
+    TurnStarted {
+        /// The mode it runs in.
+        mode: Mode,
+        /// What its prompts are made of.
+        facts: PromptFacts,
+    },
+    /// A model answered, and its calls were understood.
+    ModelReplied {
+        /// Which round of this agent, from 1.
+        round: u32,
+        /// The visible text.
+        text: String,
+        /// Its calls, in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<ResolvedCall>,
+        /// Why it stopped.
+        #[serde(default)]
+        finish: Finish,
+        /// What it cost.
+        #[serde(default)]
+        usage: Usage,
+        /// The model that answered.
+        #[serde(default)]
+        model: String,
+        /// The backend that ran it.
+        #[serde(default)]
+        backend: String,
+    },
+    /// A model call failed for good.
+    ModelFailed {
+        /// Which round.
+        round: u32,
+        /// Why.
+        error: ModelError,
+    },
+    /// A breaker let a run begin. Not written for `read` skills.
+    SkillStarted {
+        /// The intent.
+        intent: IntentId,
+        /// Which call.
+        call_id: String,
+        /// The skill.
+        skill: String,
+    },
+    /// A run's result and its receipt.
+    SkillFinished {
+        /// The intent.
+        intent: IntentId,
+        /// Which call.
+        call_id: String,
+        /// The skill.
+        skill: String,
+        /// What it came to.
+        outcome: Outcome,
+        /// How long it took, in milliseconds.
+        #[serde(default)]
+        duration_ms: u64,
+    },
+    /// A sub-agent may start: its dependencies are done and so many tool calls are set aside for it.
+    AgentStarted {
+        /// Tool calls granted out of the turn's budget.
+        calls_granted: u32,
+    },
+    /// A sub-agent ended. Exactly one for each dispatched agent.
+    AgentReported {
+        /// The report.
+        report: AgentReport,
+    },
+    /// Someone asked to cancel the task.
+    CancelRequested {
+        /// Who.
+        by: String,
+    },
+    /// The kernel decided something, with its reasons (S3 11.2).
+    Decided {
+        /// Who decided: `orchestrator`, `limits`, `loop_guard`, `recovery` …
+        component: String,
+        /// What.
+        decision: String,
+        /// Why.
+        reasoning: String,
+        /// What else was considered.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        alternatives: Vec<String>,
+    },
+    /// The Engine was restarted while this turn was open and took it up again.
+    Resumed {
+        /// How often by now.
+        attempt: u32,
+    },
+    /// The final answer. One of the three final events that every accepted message gets exactly once.
+    Answered {
+        /// The text.
+        text: String,
+        /// A limit was reached, and "continue" goes on from here (S0 5.2).
+        #[serde(default)]
+        paused: bool,
+        /// What the whole turn cost.
+        #[serde(default)]
+        usage: Usage,
+    },
+    /// The visible failure.
+    Failed {
+        /// A short stable word.
+        code: String,
+        /// What the user is told.
+        text: String,
+        /// What the operator is told.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        detail: String,
+    },
+    /// Cancelled at somebody's request.
+    Cancelled {
+        /// What the user is told.
+        text: String,
+    },
+}
+
+impl EventBody {
+    /// The event's name.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Received(_) => "received",
+            Self::TurnStarted { .. } => "turn_started",
+            Self::ModelReplied { .. } => "model_replied",
+            Self::ModelFailed { .. } => "model_failed",
+            Self::SkillStarted { .. } => "skill_started",
+            Self::SkillFinished { .. } => "skill_finished",
+            Self::AgentStarted { .. } => "agent_started",
+            Self::AgentReported { .. } => "agent_reported",
+            Self::CancelRequested { .. } => "cancel_requested",
+            Self::Decided { .. } => "decided",
+            Self::Resumed { .. } => "resumed",
+            Self::Answered { .. } => "answered",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+
+    /// Whether it ends its task.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::Failed { .. } | Self::Cancelled { .. })
+    }
+}
+
+/// An event on its way into the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewEvent {
+    /// When it happened.
+    pub at: Micros,
+    /// Which task it belongs to.
+    pub task: TaskId,
+    /// Which agent it is about.
+    pub agent: AgentId,
+    /// What happened.
+    pub body: EventBody,
+}
+
+/// An event in the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Whose log.
+    pub conversation: ConversationId,
+    /// Its place.
+    pub seq: Seq,
+    /// When it happened.
+    pub at: Micros,
+    /// Which task it belongs to.
+    pub task: TaskId,
+    /// Which agent it is about.
+    pub agent: AgentId,
+    /// What happened.
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+impl Event {
+    /// The new event at its place.
+    #[must_use]
+    pub fn placed(conversation: ConversationId, seq: Seq, new: NewEvent) -> Self {
+        Self { conversation, seq, at: new.at, task: new.task, agent: new.agent, body: new.body }
+    }
+}
+
+/// Whose data a query may see. Every read of a store takes one: the wrong owner is "not found" (invariant 17).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// One user's own.
+    User(UserId),
+    /// Everybody's: operators only.
+    Operator,
+}
+
+impl Scope {
+    /// Whether data of this owner is visible.
+    #[must_use]
+    pub fn sees(&self, owner: &UserId) -> bool {
+        match self {
+            Self::User(user) => user == owner,
+            Self::Operator => true,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Identifiers: UUIDv7 newtypes whose text form carries the kind as a prefix (`conv_0198…`), so that an id in a log line
+//! or in the wrong field explains itself.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// Why a text is not an id of the wanted kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a {kind} id: expected `{prefix}_` and 32 hexadecimal digits, got {got:?}")]
+pub struct IdError {
+    /// What was wanted, in words.
+    pub kind: &'static str,
+    /// The prefix that was wanted.
+    pub prefix: &'static str,
+    /// What came, cut to 80 characters.
+    pub got: String,
+}
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// The text before the underscore.
+            pub const PREFIX: &'static str = $prefix;
+
+            /// Wraps a UUID, which should be of version 7 so that ids sort by the time they were made.
+            #[must_use]
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID inside.
+            #[must_use]
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "_{}"), self.0.simple())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                text.strip_prefix(concat!($prefix, "_"))
+                    .filter(|rest| rest.len() == 32)
+                    .and_then(|rest| Uuid::try_parse(rest).ok())
+                    .map(Self)
+                    .ok_or_else(|| IdError { kind: $kind, prefix: $prefix, got: text.chars().take(80).collect() })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+id_type!(
+    /// A durable thread of one user.
+    ConversationId, "conv", "conversation"
+);
+id_type!(
+    /// What the scheduler orders: here mostly a turn.
+    TaskId, "task", "task"
+);
+id_type!(
+    /// One planned side effect: the idempotency key that a skill is given.
+    IntentId, "int", "intent"
+);
+id_type!(
+    /// An answer waiting to be delivered.
+    OutboxId, "out", "outbox entry"
+);
+id_type!(
+    /// Which life of a process is writing.
+    NodeIncarnation, "node", "node incarnation"
+);
+
+impl ConversationId {
+    /// The conversation that a front end's own key stands for: the same user and key always give the same id
+    /// (UUIDv8 over SHA-256), so no look-up table is needed and a repeated first message makes no second conversation.
+    #[must_use]
+    pub fn for_key(user: &UserId, key: &str) -> Self {
+        Self(hashed(&[b"conversation", user.as_str().as_bytes(), key.as_bytes()]))
+    }
+}
+
+impl IntentId {
+    /// The intent of one recorded tool call. Keyed by the call's own id, never by a position: after a resume positions
+    /// can shift (reference/durability 3).
+    #[must_use]
+    pub fn for_call(task: TaskId, agent: &AgentId, call: &str) -> Self {
+        Self(hashed(&[b"intent", task.uuid().as_bytes(), agent.as_str().as_bytes(), call.as_bytes()]))
+    }
+}
+
+impl OutboxId {
+    /// The one delivery of a task's final word: stable over replays, so that a replayed outbox is recognised.
+    #[must_use]
+    pub fn for_task(task: TaskId) -> Self {
+        Self(hashed(&[b"outbox", task.uuid().as_bytes()]))
+    }
+}
+
+fn hashed(parts: &[&[u8]]) -> Uuid {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let digest = hash.finalize();
+    let mut bytes = [0_u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    Uuid::new_v8(bytes)
+}
+
+/// Whose data it is. Free text given by the operator or a trusted front end: 1 to 128 bytes, no control characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct UserId(String);
+
+impl UserId {
+    /// The longest user id, in bytes.
+    pub const LEN_BYTES_MAX: usize = 128;
+
+    /// Checks and wraps a user id.
+    ///
+    /// # Errors
+    /// If it is empty, longer than [`Self::LEN_BYTES_MAX`] or holds control characters.
+    pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
+        let text = text.into();
+        if text.is_empty() || text.len() > Self::LEN_BYTES_MAX || text.chars().any(char::is_control) {
+            return Err(IdError { kind: "user", prefix: "user", got: text.chars().take(80).collect() });
+        }
+        Ok(Self(text))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for UserId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for UserId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who runs rounds inside a turn: the orchestrator, or a sub-agent under the name that the orchestrator gave it
+/// (1 to 64 of `A-Z a-z 0-9 _ -`, unique within the turn; S4 2.2).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct AgentId(String);
+
+impl AgentId {
+    /// The longest agent id, in bytes.
+    pub const LEN_BYTES_MAX: usize = 64;
+
+    /// The Engine's own agent.
+    #[must_use]
+    pub fn orchestrator() -> Self {
+        Self("orchestrator".to_owned())
+    }
+
+    /// Checks the name that a model chose for a sub-agent.
+    ///
+    /// # Errors
+    /// If it is empty, too long, has other characters, or is the orchestrator's own.
+    pub fn sub(text: &str) -> Result<Self, IdError> {
+        let fits = !text.is_empty()
+            && text.len() <= Self::LEN_BYTES_MAX
+            && text != "orchestrator"
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if fits {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdError { kind: "agent", prefix: "agent", got: text.chars().take(80).collect() })
+        }
+    }
+
+    /// Whether this is the Engine's own agent.
+    #[must_use]
+    pub fn is_orchestrator(&self) -> bool {
+        self.0 == "orchestrator"
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for AgentId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "orchestrator" {
+            return Ok(Self(text));
+        }
+        Self::sub(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+macro_rules! number_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number_type!(
+    /// Place of an event in its conversation, from 1 without gaps. Also the durable id of server-sent events.
+    Seq
+);
+number_type!(
+    /// Which ownership of a conversation is writing: every claim adds one, and the store refuses a lower one.
+    Epoch
+);
+number_type!(
+    /// Which life of an actor this is, from 1; a command that names the wrong one is refused.
+    Incarnation
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_text_form_and_refuses_another_kinds() {
+        let id = TaskId::from_uuid(Uuid::new_v8([7; 16]));
+        let text = id.to_string();
+        assert!(text.starts_with("task_"));
+        assert_eq!(text.parse(), Ok(id));
+        assert!(text.parse::<ConversationId>().is_err());
+        assert!("task_zz".parse::<TaskId>().is_err());
+        assert_eq!(serde_json::to_string(&id).ok().as_deref(), Some(format!("\"{text}\"").as_str()));
+    }
+
+    #[test]
+    fn a_key_names_the_same_conversation_for_its_user_only() {
+        let (ann, bob) = (UserId("ann".into()), UserId("bob".into()));
+        assert_eq!(ConversationId::for_key(&ann, "k"), ConversationId::for_key(&ann, "k"));
+        assert_ne!(ConversationId::for_key(&ann, "k"), ConversationId::for_key(&bob, "k"));
+        assert_ne!(ConversationId::for_key(&ann, "k"), ConversationId::for_key(&ann, "l"));
+    }
+
+    #[test]
+    fn agent_names_are_plain_and_never_the_orchestrators() {
+        assert!(AgentId::sub("task_search-2").is_ok());
+        for bad in ["", "orchestrator", "a b", "ä", &"x".repeat(65)] {
+            assert!(AgentId::sub(bad).is_err(), "{bad}");
+        }
+    }
+}

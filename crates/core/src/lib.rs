@@ -1,0 +1,14 @@
+//! Annie's words, decisions and ports: no clock, no I/O, no async runtime.
+//!
+//! Everything here is plain data and plain functions. What is asked of the world goes through [`ports`]; what happened
+//! comes in as an [`event::Event`].
+
+pub mod breaker;
+pub mod event;
+pub mod ids;
+pub mod message;
+pub mod outcome;
+pub mod ports;
+pub mod projection;
+pub mod skill;
+pub mod time;

@@ -1,0 +1,271 @@
+//! What goes to a model and what comes back, free of any provider's wire: `annie-llm` translates.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How long a provider may keep a prompt prefix (S0 6A.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheTtl {
+    /// The default of five minutes.
+    FiveMinutes,
+    /// The extended hour, for the part that all conversations share.
+    OneHour,
+}
+
+/// One part of the system prompt; the stable parts come first, and a longer time to live never follows a shorter one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemPart {
+    /// The text.
+    pub text: String,
+    /// Ends a cacheable prefix here.
+    pub cache: Option<CacheTtl>,
+}
+
+/// One call of a tool, as the model wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// The model's id for it, unique within the reply.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The arguments as JSON text, exactly as they came: they may be broken.
+    pub arguments: String,
+}
+
+/// One message of a model's context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// From the user, or from the kernel on the user's side (command results).
+    User {
+        /// Volatile context of this turn, sent before the text: memories, task summary, the time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context: Option<String>,
+        /// The text.
+        text: String,
+    },
+    /// From the model.
+    Assistant {
+        /// The text; may be empty beside tool calls.
+        text: String,
+        /// The calls it asked for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<ToolCall>,
+    },
+    /// The result of one tool call.
+    Tool {
+        /// Which call.
+        call_id: String,
+        /// The result.
+        text: String,
+    },
+}
+
+impl Message {
+    /// A plain user message.
+    #[must_use]
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::User { context: None, text: text.into() }
+    }
+
+    /// A plain assistant message.
+    #[must_use]
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self::Assistant { text: text.into(), tool_calls: Vec::new() }
+    }
+
+    /// How many bytes of text it carries.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::User { context, text } => text.len() + context.as_ref().map_or(0, String::len),
+            Self::Assistant { text, tool_calls } => {
+                text.len() + tool_calls.iter().map(|c| c.name.len() + c.arguments.len() + 16).sum::<usize>()
+            }
+            Self::Tool { text, .. } => text.len(),
+        }
+    }
+}
+
+/// A tool as the model is told of it. `parameters` is JSON Schema with its keys in a fixed order, so that the same set of
+/// tools is always the same bytes (S4 8.3).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolDef {
+    /// The name to call it by.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub parameters: Value,
+}
+
+/// One model call: everything that a backend needs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelRequest {
+    /// A model name that overrides the backend's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The system prompt in parts.
+    pub system: Vec<SystemPart>,
+    /// The context.
+    pub messages: Vec<Message>,
+    /// How many leading messages are history that the next call will repeat: the last of them ends a cacheable prefix.
+    #[serde(default)]
+    pub stable_messages: usize,
+    /// The tools, in their fixed order; empty for a sub-agent that speaks commands.
+    pub tools: Vec<ToolDef>,
+    /// The longest answer, in tokens.
+    pub output_tokens_max: u32,
+    /// Sticky routing key (interfaces 0.4): the conversation's id.
+    pub session_id: String,
+    /// Scheduling class, 0 (most urgent) to 4, for servers that order requests themselves (interfaces 1.5).
+    #[serde(default)]
+    pub priority: u8,
+}
+
+/// What a call cost, in the provider's own count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the prompt, cached ones included.
+    #[serde(default)]
+    pub input_tokens: u64,
+    /// Tokens of the answer, reasoning included.
+    #[serde(default)]
+    pub output_tokens: u64,
+    /// Of the input, read from the provider's cache.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// Of the input, written to the provider's cache.
+    #[serde(default)]
+    pub cache_written_tokens: u64,
+    /// Of the output, reasoning.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
+    /// Price in US dollars, where the provider says it.
+    #[serde(default)]
+    pub cost_usd: f64,
+}
+
+impl Usage {
+    /// Adds another call's cost to this.
+    pub fn add(&mut self, other: &Self) {
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.cache_written_tokens += other.cache_written_tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
+        self.cost_usd += other.cost_usd;
+    }
+}
+
+/// Why the model stopped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// It was done.
+    #[default]
+    Stop,
+    /// It ran into the token limit: the text is cut.
+    Length,
+    /// It asked for tools.
+    ToolCalls,
+    /// The provider withheld content.
+    ContentFilter,
+}
+
+/// A model's whole reply.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelReply {
+    /// The visible text.
+    pub text: String,
+    /// The tool calls, in order. Tool calls make it a tool round whatever `finish` says (interfaces 1.2).
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub finish: Finish,
+    /// What it cost.
+    pub usage: Usage,
+    /// The model that answered.
+    pub model: String,
+}
+
+/// What kind of failure a model call had; decides what happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelErrorKind {
+    /// 429; try after the hint.
+    RateLimited,
+    /// The prompt does not fit.
+    Overflow,
+    /// 401 or 403: the key is wrong.
+    Auth,
+    /// 402: no credit.
+    Payment,
+    /// Refused for its content.
+    Content,
+    /// No first token, or silence in the middle, for too long.
+    Timeout,
+    /// The stream ended before its end.
+    Truncated,
+    /// 5xx, connection refused, overloaded.
+    Unavailable,
+    /// The provider says the request is wrong.
+    InvalidRequest,
+    /// The answer is not what the protocol says, or is larger than allowed.
+    Protocol,
+}
+
+impl ModelErrorKind {
+    /// The wire word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate_limited",
+            Self::Overflow => "overflow",
+            Self::Auth => "auth",
+            Self::Payment => "payment",
+            Self::Content => "content",
+            Self::Timeout => "timeout",
+            Self::Truncated => "truncated",
+            Self::Unavailable => "unavailable",
+            Self::InvalidRequest => "invalid_request",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// A model call that gave no reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("model call failed ({}): {detail}", kind.as_str())]
+pub struct ModelError {
+    /// What kind.
+    pub kind: ModelErrorKind,
+    /// The provider's words, with secrets removed.
+    pub detail: String,
+    /// When the provider wants to be asked again, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Whether any draft text had been streamed before it failed.
+    #[serde(default)]
+    pub after_first_token: bool,
+}
+
+impl ModelError {
+    /// A failure of this kind.
+    #[must_use]
+    pub fn new(kind: ModelErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), retry_after_ms: None, after_first_token: false }
+    }
+
+    /// Whether the same call may work later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(
+            self.kind,
+            ModelErrorKind::RateLimited
+                | ModelErrorKind::Timeout
+                | ModelErrorKind::Truncated
+                | ModelErrorKind::Unavailable
+        )
+    }
+}

@@ -1,0 +1,22 @@
+//! What the kernel needs from the world, as traits: stores, models, skills, the clock. Adapters implement them, actors
+//! hold them, neither knows the other.
+
+mod env;
+mod model;
+mod skills;
+mod store;
+
+use std::{future::Future, pin::Pin};
+
+pub use env::{Clock, Entropy, Env, FaultAction, Faults};
+pub use model::{Draft, DraftSink, Model};
+pub use skills::{Catalog, SkillCall, SkillRunner};
+pub use store::{
+    ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
+    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, OutboxRow, Records, Saved, Snapshot,
+    Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
+    TodoSummary, Todos,
+};
+
+/// A boxed future: what an asynchronous port returns.
+pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

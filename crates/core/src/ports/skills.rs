@@ -1,0 +1,51 @@
+//! The catalogue of skills and who runs them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Fut;
+use crate::{
+    ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
+    outcome::Outcome,
+    skill::SkillSet,
+    time::Micros,
+};
+
+/// Knows the skills as they are now.
+pub trait Catalog: Send + Sync {
+    /// The present picture; cheap.
+    fn skills(&self) -> Arc<SkillSet>;
+}
+
+/// One run of a skill, with everything that it may know.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillCall {
+    /// The idempotency key.
+    pub intent: IntentId,
+    /// The skill.
+    pub skill: String,
+    /// Validated arguments.
+    pub arguments: Value,
+    /// For whom.
+    pub user: UserId,
+    /// In which conversation.
+    pub conversation: ConversationId,
+    /// In which task.
+    pub task: TaskId,
+    /// By which agent.
+    pub agent: AgentId,
+    /// When it was started.
+    pub now: Micros,
+    /// IANA name of the user's time zone.
+    pub timezone: String,
+}
+
+/// Runs skills. Dropping the future aborts the run; time limit, breaker and panics are the caller's care.
+pub trait SkillRunner: Send + Sync {
+    /// Runs one skill to its outcome. Failures are outcomes, never errors.
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome>;
+
+    /// Finds out what became of a `once` run whose receipt is missing, if the skill can: `None` if it cannot.
+    fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>>;
+}

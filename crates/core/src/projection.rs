@@ -1,0 +1,147 @@
+//! What an event means for the tables beside the log. Every store applies these changes in the transaction of the append,
+//! and a rebuild folds the whole log through the same function: so the tables can never say anything that the log does
+//! not.
+
+use crate::{
+    event::{Action, EventBody, NewEvent, Priority},
+    ids::{IntentId, OutboxId, TaskId},
+    outcome::Status,
+    ports::{IntentState, TaskState},
+    skill::Effect,
+    time::Micros,
+};
+
+/// One change of one row. The conversation and its user come from the append.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A task exists; also makes the conversation's title if it has none.
+    TaskOpened {
+        /// Its id.
+        task: TaskId,
+        /// The front end's id for the message: unique per user.
+        client_id: String,
+        /// SHA-256 of the text: tells a repeat from a reuse.
+        text_sha256: [u8; 32],
+        /// The first 80 characters.
+        title: String,
+        /// Through which door.
+        source: String,
+        /// Its class.
+        priority: Priority,
+        /// When.
+        at: Micros,
+    },
+    /// A task moved on; a task that has ended never moves again.
+    TaskMoved {
+        /// Its id.
+        task: TaskId,
+        /// Where it stands now.
+        state: TaskState,
+        /// The failure's code.
+        error: Option<String>,
+        /// When.
+        at: Micros,
+    },
+    /// A run is planned.
+    IntentPlanned {
+        /// Its id.
+        intent: IntentId,
+        /// In which task.
+        task: TaskId,
+        /// Of which skill.
+        skill: String,
+        /// What a repetition would mean.
+        effect: Effect,
+        /// When.
+        at: Micros,
+    },
+    /// A run begins. Compare-and-set: a `once` intent only from `planned`, an `idempotent` one also from `started`;
+    /// otherwise the whole append is refused as `AlreadyStarted`.
+    IntentStarted {
+        /// Its id.
+        intent: IntentId,
+        /// When.
+        at: Micros,
+    },
+    /// A run's receipt.
+    IntentClosed {
+        /// Its id.
+        intent: IntentId,
+        /// `Done` or `Unknown`.
+        state: IntentState,
+        /// When.
+        at: Micros,
+    },
+    /// A final word to deliver.
+    OutboxPut {
+        /// Its id.
+        id: OutboxId,
+        /// About which task.
+        task: TaskId,
+        /// What is said.
+        text: String,
+        /// When.
+        at: Micros,
+    },
+}
+
+/// What one event changes.
+#[must_use]
+pub fn changes(event: &NewEvent) -> Vec<Change> {
+    let (task, at) = (event.task, event.at);
+    let moved = |state, error| Change::TaskMoved { task, state, error, at };
+    let said = |text: &str| Change::OutboxPut { id: OutboxId::for_task(task), task, text: text.to_owned(), at };
+    match &event.body {
+        EventBody::Received(inbound) => vec![Change::TaskOpened {
+            task,
+            client_id: inbound.client_id.clone(),
+            text_sha256: text_sha256(&inbound.text),
+            title: title_of(&inbound.text),
+            source: inbound.source.clone(),
+            priority: inbound.priority,
+            at,
+        }],
+        EventBody::TurnStarted { .. } => vec![moved(TaskState::Running, None)],
+        EventBody::ModelReplied { calls, .. } => calls
+            .iter()
+            .filter_map(|call| match &call.action {
+                Action::Skill(planned) if planned.effect != Effect::Read => Some(Change::IntentPlanned {
+                    intent: planned.intent,
+                    task,
+                    skill: planned.skill.clone(),
+                    effect: planned.effect,
+                    at,
+                }),
+                _ => None,
+            })
+            .collect(),
+        EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
+        EventBody::SkillFinished { intent, outcome, .. } => {
+            let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
+            vec![Change::IntentClosed { intent: *intent, state, at }]
+        }
+        EventBody::Answered { text, .. } => vec![moved(TaskState::Completed, None), said(text)],
+        EventBody::Failed { code, text, .. } => vec![moved(TaskState::Failed, Some(code.clone())), said(text)],
+        EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
+        EventBody::ModelFailed { .. }
+        | EventBody::AgentStarted { .. }
+        | EventBody::AgentReported { .. }
+        | EventBody::CancelRequested { .. }
+        | EventBody::Decided { .. }
+        | EventBody::Resumed { .. } => Vec::new(),
+    }
+}
+
+/// SHA-256 of a message's text.
+#[must_use]
+pub fn text_sha256(text: &str) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// The first 80 characters of the first line that has any.
+#[must_use]
+pub fn title_of(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default();
+    line.chars().take(80).collect()
+}

@@ -1,0 +1,294 @@
+//! Declared arguments. A handler declares one Rust struct; its JSON Schema is turned into these, and flags, validation
+//! errors, the schema shown to a model and the synopsis in `--help` all come from here (ruling 2).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::SkillSpec;
+
+/// What values an argument takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgKind {
+    /// Any text.
+    Text,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// `--flag`, `--flag true`, `--flag=false`.
+    Bool,
+    /// One of these words.
+    Choice(Vec<String>),
+    /// Several texts: the flag repeated, or one value with commas.
+    List,
+    /// A date or date and time: `2026-02-28`, `2026-02-28T14:00`, `today`, `tomorrow`, `friday`, `+3d`. The handler resolves words.
+    Date,
+}
+
+/// One argument.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ArgSpec {
+    /// `title` for `--title`; snake case, and `--due-date` finds `due_date`.
+    pub name: String,
+    /// What values it takes.
+    pub kind: ArgKind,
+    /// Whether it must be there.
+    pub required: bool,
+    /// One sentence, with the format of the value.
+    pub help: String,
+    /// Smallest and largest number allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<f64>,
+    /// See `minimum`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<f64>,
+    /// What the handler takes when it is absent, for the help text.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub default: Value,
+}
+
+/// Arguments that do not fit: names the argument and shows the right usage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}\nUsage: {usage}\nTry `{skill} --help`.")]
+pub struct ArgError {
+    /// What is wrong, naming the flag.
+    pub what: String,
+    /// The skill's synopsis.
+    pub usage: String,
+    /// The skill.
+    pub skill: String,
+}
+
+impl ArgSpec {
+    fn placeholder(&self) -> String {
+        match &self.kind {
+            ArgKind::Text => "TEXT".to_owned(),
+            ArgKind::Integer | ArgKind::Number => "N".to_owned(),
+            ArgKind::Bool => String::new(),
+            ArgKind::Choice(words) => words.join("|"),
+            ArgKind::List => "A,B".to_owned(),
+            ArgKind::Date => "DATE".to_owned(),
+        }
+    }
+
+    /// `--title TEXT`, in brackets when optional.
+    #[must_use]
+    pub fn usage(&self) -> String {
+        let value = self.placeholder();
+        let flag = if value.is_empty() { format!("--{}", self.name) } else { format!("--{} {value}", self.name) };
+        if self.required { flag } else { format!("[{flag}]") }
+    }
+
+    /// The line that `--help` shows.
+    #[must_use]
+    pub fn help_line(&self) -> String {
+        let mut line = format!("  --{} {}", self.name, self.placeholder()).trim_end().to_owned();
+        line.push_str("  ");
+        line.push_str(&self.help);
+        if self.required {
+            line.push_str(" (required)");
+        } else if !self.default.is_null() {
+            let shown = self.default.as_str().map_or_else(|| self.default.to_string(), str::to_owned);
+            line.push_str(&format!(" (default {shown})"));
+        }
+        line
+    }
+
+    /// Reads one flag's text as this argument's JSON value.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn parse_text(&self, text: &str) -> Result<Value, String> {
+        let value = match &self.kind {
+            ArgKind::Text | ArgKind::Date | ArgKind::Choice(_) => Value::from(text),
+            ArgKind::Integer => text
+                .trim()
+                .parse::<i64>()
+                .map(Value::from)
+                .map_err(|_| format!("--{} wants a whole number, got {text:?}", self.name))?,
+            ArgKind::Number => text
+                .trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|n| n.is_finite())
+                .map(Value::from)
+                .ok_or_else(|| format!("--{} wants a number, got {text:?}", self.name))?,
+            ArgKind::Bool => match text.trim().to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" | "1" => Value::Bool(true),
+                "false" | "no" | "off" | "0" => Value::Bool(false),
+                _ => return Err(format!("--{} wants true or false, got {text:?}", self.name)),
+            },
+            ArgKind::List => text.split(',').map(str::trim).filter(|s| !s.is_empty()).collect(),
+        };
+        self.check(&value)?;
+        Ok(value)
+    }
+
+    /// Whether a JSON value fits.
+    ///
+    /// # Errors
+    /// Says what was expected.
+    pub fn check(&self, value: &Value) -> Result<(), String> {
+        let name = &self.name;
+        let number = |n: f64| match (self.minimum, self.maximum) {
+            (Some(min), _) if n < min => Err(format!("--{name} must be at least {min}, got {n}")),
+            (_, Some(max)) if n > max => Err(format!("--{name} must be at most {max}, got {n}")),
+            _ => Ok(()),
+        };
+        match &self.kind {
+            ArgKind::Text | ArgKind::Date => {
+                let text = value.as_str().ok_or_else(|| format!("--{name} wants text, got {value}"))?;
+                if self.required && text.trim().is_empty() {
+                    Err(format!("--{name} must not be empty"))
+                } else {
+                    Ok(())
+                }
+            }
+            ArgKind::Integer => {
+                value.as_i64().ok_or_else(|| format!("--{name} wants a whole number, got {value}")).and_then(|n| {
+                    #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
+                    number(n as f64)
+                })
+            }
+            ArgKind::Number => {
+                value.as_f64().ok_or_else(|| format!("--{name} wants a number, got {value}")).and_then(number)
+            }
+            ArgKind::Bool => {
+                value.as_bool().map(|_| ()).ok_or_else(|| format!("--{name} wants true or false, got {value}"))
+            }
+            ArgKind::Choice(words) => match value.as_str() {
+                Some(word) if words.iter().any(|w| w == word) => Ok(()),
+                _ => Err(format!("--{name} must be one of {}, got {value}", words.join(", "))),
+            },
+            ArgKind::List => match value.as_array() {
+                Some(items) if items.iter().all(Value::is_string) => Ok(()),
+                _ => Err(format!("--{name} wants a list of texts, got {value}")),
+            },
+        }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = match &self.kind {
+            ArgKind::Text => json!({"type": "string"}),
+            ArgKind::Integer => json!({"type": "integer"}),
+            ArgKind::Number => json!({"type": "number"}),
+            ArgKind::Bool => json!({"type": "boolean"}),
+            ArgKind::Choice(words) => json!({"type": "string", "enum": words}),
+            ArgKind::List => json!({"type": "array", "items": {"type": "string"}}),
+            ArgKind::Date => json!({"type": "string", "format": "date"}),
+        };
+        if let Value::Object(map) = &mut schema {
+            map.insert("description".into(), self.help.clone().into());
+            if let Some(min) = self.minimum {
+                map.insert("minimum".into(), min.into());
+            }
+            if let Some(max) = self.maximum {
+                map.insert("maximum".into(), max.into());
+            }
+        }
+        schema
+    }
+}
+
+/// The schema of a list of arguments.
+#[must_use]
+pub fn schema_of(args: &[ArgSpec]) -> Value {
+    let properties: Map<String, Value> = args.iter().map(|a| (a.name.clone(), a.schema())).collect();
+    let required: Vec<&str> = args.iter().filter(|a| a.required).map(|a| a.name.as_str()).collect();
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+/// Reads arguments out of a struct's JSON Schema, as `schemars` writes it: `properties`, `required`, `description`,
+/// `enum` (also behind a local `$ref` or an `anyOf` with null), `minimum`, `maximum`, `default`, and `format: "date"`.
+#[must_use]
+pub fn args_from_schema(schema: &Value) -> Vec<ArgSpec> {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut args: Vec<ArgSpec> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, property)| {
+            let inner = resolve(schema, property);
+            ArgSpec {
+                name: name.clone(),
+                kind: kind_of(schema, inner),
+                required: required.contains(&name.as_str()),
+                help: ["description"]
+                    .iter()
+                    .find_map(|k| property[*k].as_str().or_else(|| inner[*k].as_str()))
+                    .unwrap_or_default()
+                    .replace('\n', " "),
+                minimum: inner["minimum"].as_f64().or_else(|| property["minimum"].as_f64()),
+                maximum: inner["maximum"].as_f64().or_else(|| property["maximum"].as_f64()),
+                default: property["default"].clone(),
+            }
+        })
+        .collect();
+    args.sort_by(|a, b| b.required.cmp(&a.required).then_with(|| a.name.cmp(&b.name)));
+    args
+}
+
+/// Follows a local `$ref` and unwraps `anyOf: [X, null]`.
+fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
+    if let Some(name) = property["$ref"].as_str().and_then(|r| r.rsplit('/').next()) {
+        return resolve(root, &root["$defs"][name]);
+    }
+    if let Some(options) = property["anyOf"].as_array() {
+        if let Some(option) = options.iter().find(|o| o["type"] != "null") {
+            return resolve(root, option);
+        }
+    }
+    property
+}
+
+fn kind_of(root: &Value, property: &Value) -> ArgKind {
+    let words = |v: &Value| -> Vec<String> {
+        v.as_array().into_iter().flatten().filter_map(|w| w.as_str().map(str::to_owned)).collect()
+    };
+    if property["enum"].is_array() {
+        return ArgKind::Choice(words(&property["enum"]));
+    }
+    if let Some(options) = property["oneOf"].as_array() {
+        return ArgKind::Choice(
+            options.iter().filter_map(|o| resolve(root, o)["const"].as_str().map(str::to_owned)).collect(),
+        );
+    }
+    let kind = property["type"].as_str().map(str::to_owned).or_else(|| {
+        property["type"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .find(|t| *t != "null")
+            .map(str::to_owned)
+    });
+    match kind.as_deref() {
+        Some("integer") => ArgKind::Integer,
+        Some("number") => ArgKind::Number,
+        Some("boolean") => ArgKind::Bool,
+        Some("array") => ArgKind::List,
+        _ if property["format"] == "date" => ArgKind::Date,
+        _ => ArgKind::Text,
+    }
+}
+
+/// Checks a JSON object against a skill's declared arguments.
+pub fn check_object(skill: &SkillSpec, arguments: &Value) -> Result<(), ArgError> {
+    let fail = |what: String| ArgError { what, usage: skill.synopsis(), skill: skill.name.clone() };
+    let Value::Object(map) = arguments else {
+        return Err(fail(format!("the arguments of {} must be a JSON object", skill.name)));
+    };
+    for (name, value) in map {
+        let Some(spec) = skill.args.iter().find(|a| a.name == *name) else {
+            return Err(fail(format!("{} has no flag --{name}", skill.name)));
+        };
+        if !value.is_null() {
+            spec.check(value).map_err(fail)?;
+        }
+    }
+    match skill.args.iter().find(|a| a.required && map.get(&a.name).is_none_or(Value::is_null)) {
+        Some(missing) => Err(fail(format!("missing required flag: --{}", missing.name))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,154 @@
+//! An immutable picture of all skills: what a turn is planned against. Lookups and search are pure, so that what a model
+//! was told can be recorded with the reply that asked for it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::SkillSpec;
+
+/// One line of the domain summary that a model gets first (S0 3.1): details only on demand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainBrief {
+    /// The domain.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The skills in it, sorted.
+    pub skills: Vec<String>,
+}
+
+/// All skills at one moment, by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SkillSet {
+    skills: BTreeMap<String, Arc<SkillSpec>>,
+    domains: BTreeMap<String, String>,
+    version: u64,
+}
+
+impl SkillSet {
+    /// A picture of these skills; a later skill of the same name replaces an earlier one. `domains` gives the
+    /// descriptions; `version` grows with every reload.
+    #[must_use]
+    pub fn new(
+        skills: impl IntoIterator<Item = SkillSpec>,
+        domains: impl IntoIterator<Item = (String, String)>,
+        version: u64,
+    ) -> Self {
+        let skills = skills.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
+        Self { skills, domains: domains.into_iter().collect(), version }
+    }
+
+    /// Which reload this is.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The skill of this exact name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<SkillSpec>> {
+        self.skills.get(name)
+    }
+
+    /// All skills, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<SkillSpec>> {
+        self.skills.values()
+    }
+
+    /// The skills that a model may call, sorted by name.
+    pub fn for_model(&self) -> impl Iterator<Item = &Arc<SkillSpec>> {
+        self.iter().filter(|s| s.is_model_invocable())
+    }
+
+    /// The skills of a domain, sorted by name.
+    #[must_use]
+    pub fn in_domain(&self, domain: &str) -> Vec<&Arc<SkillSpec>> {
+        self.for_model().filter(|s| s.domain == domain).collect()
+    }
+
+    /// The domain summary, sorted.
+    #[must_use]
+    pub fn domains(&self) -> Vec<DomainBrief> {
+        let mut briefs: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for skill in self.for_model() {
+            briefs.entry(&skill.domain).or_default().push(skill.name.clone());
+        }
+        briefs
+            .into_iter()
+            .map(|(name, skills)| DomainBrief {
+                name: name.to_owned(),
+                description: self.domains.get(name).cloned().unwrap_or_default(),
+                skills,
+            })
+            .collect()
+    }
+
+    /// Skills whose name, description or help mention the words of a query, best first: each word counts 4 in the name, 2
+    /// in the description, 1 in the body.
+    #[must_use]
+    pub fn search(&self, query: &str) -> Vec<&Arc<SkillSpec>> {
+        let words: Vec<String> =
+            query.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 1).map(str::to_lowercase).collect();
+        let mut found: Vec<(u32, &Arc<SkillSpec>)> = self
+            .for_model()
+            .filter_map(|skill| {
+                let (name, about, body) =
+                    (skill.name.to_lowercase(), skill.description.to_lowercase(), skill.body.to_lowercase());
+                let score = words
+                    .iter()
+                    .map(|w| {
+                        u32::from(name.contains(w)) * 4 + u32::from(about.contains(w)) * 2 + u32::from(body.contains(w))
+                    })
+                    .sum();
+                (score > 0).then_some((score, skill))
+            })
+            .collect();
+        found.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
+        found.into_iter().map(|(_, s)| s).collect()
+    }
+
+    /// The names nearest to a mistyped one, for "did you mean": same verb or domain, or at most two edits away.
+    #[must_use]
+    pub fn near(&self, name: &str) -> Vec<String> {
+        let mut near: Vec<(usize, &str)> = self
+            .for_model()
+            .filter_map(|s| {
+                let distance = edit_distance(name, &s.name);
+                let parts_match =
+                    name.split('.').any(|part| part.len() > 2 && s.name.split('.').any(|own| own == part));
+                (distance <= 2 || parts_match).then_some((distance, s.name.as_str()))
+            })
+            .collect();
+        near.sort_unstable();
+        near.into_iter().take(3).map(|(_, n)| n.to_owned()).collect()
+    }
+}
+
+/// Whether a text can be a skill's name: `domain.verb` or a plain name, lower case letters, digits, `-`, `_`, at most 64
+/// bytes, with at most two dots (MCP tools are `mcp.<server>.<tool>`).
+#[must_use]
+pub fn valid_skill_name(name: &str) -> bool {
+    name.len() <= 64
+        && name.split('.').count() <= 3
+        && name.split('.').all(|part| {
+            part.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+                && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
+        })
+}
+
+/// Levenshtein distance in characters.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substituted = corner + usize::from(ca != *cb);
+            corner = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,45 @@
+//! Instants as the log keeps them: microseconds since 1970 in UTC (design 5). Core never asks what time it is; it is told.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+
+/// An instant, in microseconds UTC.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Micros(pub i64);
+
+impl Micros {
+    /// The instant as a calendar time; out-of-range values become 1970.
+    #[must_use]
+    pub fn to_utc(self) -> DateTime<Utc> {
+        DateTime::from_timestamp_micros(self.0).unwrap_or_default()
+    }
+
+    /// The instant of a calendar time.
+    #[must_use]
+    pub fn from_utc(at: DateTime<Utc>) -> Self {
+        Self(at.timestamp_micros())
+    }
+
+    /// Later by so many milliseconds (earlier when negative), never overflowing.
+    #[must_use]
+    pub const fn plus_ms(self, ms: i64) -> Self {
+        Self(self.0.saturating_add(ms.saturating_mul(1_000)))
+    }
+
+    /// Milliseconds from `earlier` to this, 0 if it is not earlier.
+    #[must_use]
+    pub const fn since_ms(self, earlier: Self) -> u64 {
+        let us = self.0.saturating_sub(earlier.0);
+        if us <= 0 { 0 } else { us.unsigned_abs() / 1_000 }
+    }
+}
+
+impl fmt::Display for Micros {
+    /// RFC 3339 with milliseconds and `Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_utc().to_rfc3339_opts(SecondsFormat::Millis, true))
+    }
+}

@@ -1,0 +1,1 @@
+//! Model backends behind core's Model port: one OpenAI-compatible client, and the offline planner.

@@ -1,0 +1,1 @@
+//! Skills: files, catalogue, argument declarations, built-in handlers, runner.

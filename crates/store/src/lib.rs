@@ -1,0 +1,1 @@
+//! Stores behind core's Store port: SQLite, and an in-memory one for simulation.

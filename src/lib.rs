@@ -1,0 +1,1 @@
+//! Annie: the doors and the wiring.
