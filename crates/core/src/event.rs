@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
+    limits::TurnLimits,
     message::{Finish, ModelError, Usage},
     outcome::Outcome,
     skill::Effect,
@@ -105,8 +106,14 @@ pub struct Inbound {
 /// replay builds the same prompts (S0 6.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptFacts {
-    /// Static part: the domain list with each domain's skills, one line each.
+    /// Static part: the domain list with each domain's skills.
     pub skills: String,
+    /// The domains, sorted: what `get_skill` may be asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<String>,
+    /// In `direct` mode, every skill as a tool of its own, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub manual: Vec<SkillManual>,
     /// How the user is called.
     pub user_name: String,
     /// IANA name of the user's time zone.
@@ -272,6 +279,9 @@ pub enum EventBody {
         mode: Mode,
         /// What its prompts are made of.
         facts: PromptFacts,
+        /// What it may use up, where that is not the default.
+        #[serde(default, skip_serializing_if = "TurnLimits::is_default")]
+        limits: TurnLimits,
     },
     /// A model answered, and its calls were understood.
     ModelReplied {

@@ -4,8 +4,10 @@
 //! comes in as an [`event::Event`].
 
 pub mod breaker;
+pub mod context;
 pub mod event;
 pub mod ids;
+pub mod limits;
 pub mod message;
 pub mod outcome;
 pub mod ports;

@@ -1,0 +1,165 @@
+//! Tool definitions (S4 2, 3.3; S0 2). The arrays are small, sorted and the same on every call, so that they stay inside
+//! the cached prefix.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::{
+    event::{DispatchSpec, Mode, PromptFacts, SkillManual},
+    message::ToolDef,
+    skill::SkillSet,
+};
+
+/// The tools of the agent that answers the user.
+#[must_use]
+pub fn main_tools(mode: Mode, facts: &PromptFacts) -> Vec<ToolDef> {
+    match mode {
+        Mode::MultiAgent => vec![dispatch_agent(), get_agent_results(), get_skill(&facts.domains)],
+        Mode::SingleLoop => vec![get_skill(&facts.domains), use_skill()],
+        Mode::Direct => facts.manual.iter().map(direct).collect(),
+    }
+}
+
+fn tool(name: &str, description: &str, parameters: Value) -> ToolDef {
+    ToolDef { name: name.to_owned(), description: description.to_owned(), parameters }
+}
+
+fn get_skill(domains: &[String]) -> ToolDef {
+    tool(
+        "get_skill",
+        "Discover skills. With a domain: its skills with their usage. With search: the skills that fit the words. With \
+         neither: a summary of all domains.",
+        json!({
+            "type": "object",
+            "properties": {
+                "domain": {"type": "string", "enum": domains, "description": "Only this domain."},
+                "search": {"type": "string", "description": "Words to look for in names and descriptions."}
+            },
+            "required": []
+        }),
+    )
+}
+
+fn dispatch_agent() -> ToolDef {
+    tool(
+        "dispatch_agent",
+        "Dispatch a sub-agent to carry out one focused task with the skills that it needs. Several may be dispatched at \
+         once: they run in parallel unless depends_on says otherwise. Collect their results with get_agent_results before \
+         you answer the user.",
+        json!({
+            "type": "object",
+            "properties": {
+                "agent_id": {"type": "string", "description": "A name for this agent, unique in this turn: letters, digits, _ and - (e.g. task_search)."},
+                "mission": {"type": "string", "description": "Specific, self-contained instructions: inputs, expected result, success criteria."},
+                "skills": {"type": "array", "items": {"type": "string"}, "description": "Names of the skills that it may use (e.g. tasks.search). It sees only these."},
+                "context": {"type": "string", "description": "More that it needs to know. Keep it short. Optional."},
+                "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Agents that must be done first; their results are given to this one. Optional."},
+                "max_tool_calls": {"type": "integer", "minimum": 1, "description": "How many skill calls it may make. Default 5. Optional."}
+            },
+            "required": ["agent_id", "mission", "skills"]
+        }),
+    )
+}
+
+fn get_agent_results() -> ToolDef {
+    tool(
+        "get_agent_results",
+        "Wait for dispatched agents and get their results. Without agent_ids: all agents of this turn.",
+        json!({
+            "type": "object",
+            "properties": {
+                "agent_ids": {"type": "array", "items": {"type": "string"}, "description": "Which agents. Omit for all."}
+            },
+            "required": []
+        }),
+    )
+}
+
+fn use_skill() -> ToolDef {
+    tool(
+        "use_skill",
+        "Run a skill by its exact name. Call get_skill first if you do not know its arguments. If it fails you get an \
+         error that says what went wrong.",
+        json!({
+            "type": "object",
+            "properties": {
+                "skill": {"type": "string", "description": "The skill's exact name, e.g. tasks.create."},
+                "arguments": {"type": "object", "description": "Its arguments, as its schema says."}
+            },
+            "required": ["skill", "arguments"]
+        }),
+    )
+}
+
+/// A sub-agent's `use_skill`: the enum holds exactly the granted skills, sorted (S4 3.3, 8.3).
+#[must_use]
+pub fn scoped_use_skill(spec: &DispatchSpec) -> ToolDef {
+    let mut description = "Run a skill. The skills of this agent:\n".to_owned();
+    for skill in &spec.manual {
+        let _ = write!(
+            description,
+            "\nSkill: {}\nDescription: {}\nParameters: {}\n",
+            skill.name, skill.description, skill.schema
+        );
+    }
+    tool(
+        "use_skill",
+        &description,
+        json!({
+            "type": "object",
+            "properties": {
+                "skill": {"type": "string", "enum": spec.skills, "description": "The skill to run."},
+                "arguments": {"type": "object", "description": "Arguments that match its parameters."}
+            },
+            "required": ["skill", "arguments"]
+        }),
+    )
+}
+
+fn direct(skill: &SkillManual) -> ToolDef {
+    tool(
+        &direct_tool_name(&skill.name),
+        &skill.description,
+        serde_json::from_str(&skill.schema).unwrap_or_else(|_| json!({"type": "object"})),
+    )
+}
+
+/// `tasks.create` as a tool's name: providers allow no dots.
+#[must_use]
+pub fn direct_tool_name(skill: &str) -> String {
+    skill.replace('.', "__")
+}
+
+/// The skill behind a tool's name in `direct` mode.
+#[must_use]
+pub fn skill_name_of_tool(tool: &str) -> String {
+    tool.replace("__", ".")
+}
+
+/// The skill list of a prompt: each skill with its description while that fits, else the names by domain, else the
+/// domains alone with a pointer to `get_skill`.
+#[must_use]
+pub fn skills_text(skills: &SkillSet, chars_max: usize) -> String {
+    let domains = skills.domains();
+    let mut full = String::new();
+    let mut names = String::new();
+    let mut bare = String::new();
+    for domain in &domains {
+        let _ = writeln!(full, "- {}: {}", domain.name, domain.description);
+        for name in &domain.skills {
+            let about = skills.get(name).map_or("", |s| s.description.as_str());
+            let _ = writeln!(full, "  {name}: {about}");
+        }
+        let _ = writeln!(names, "- {}: {}\n  {}", domain.name, domain.description, domain.skills.join(", "));
+        let _ = writeln!(bare, "- {} ({} skills)", domain.name, domain.skills.len());
+    }
+    // The names are worth more than the budget of a small window: a model that must guess them wastes whole rounds.
+    if full.len() <= chars_max {
+        full
+    } else if names.len() <= chars_max.max(2_000) {
+        names
+    } else {
+        bare
+    }
+}

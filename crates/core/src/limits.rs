@@ -1,0 +1,97 @@
+//! The limits of a turn as data (S0 5.1, S4 7.1, design 6). They are recorded with the turn, so that a replay decides as the
+//! turn itself did even if the configuration has changed since.
+
+use serde::{Deserialize, Serialize};
+
+/// How a sub-agent calls skills (ruling 1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubAgentInterface {
+    /// Commands in fenced `cmd` blocks.
+    #[default]
+    Cmd,
+    /// The scoped `use_skill` tool.
+    Json,
+}
+
+/// What one turn may use up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TurnLimits {
+    /// Sub-agents in a turn (S4 7.1).
+    pub agents_max: u32,
+    /// Skill calls of all agents of a turn together (S4 7.1).
+    pub skill_calls_max: u32,
+    /// Model rounds of the orchestrator in a turn (S4 7.2).
+    pub iterations_max: u32,
+    /// Tool calls of a turn in `single_loop` and `direct` mode (S0 5.1).
+    pub single_loop_calls_max: u32,
+    /// Tool calls of a sub-agent whose dispatch does not say (S4 6).
+    pub agent_calls_default: u32,
+    /// Tool calls that a dispatch may ask for at most.
+    pub agent_calls_max: u32,
+    /// Time that a sub-agent has for each round of its budget, in milliseconds (S4 6).
+    pub agent_round_ms_max: u64,
+    /// Skill calls of a conversation within the sliding window (S0 5.1).
+    pub window_calls_max: u32,
+    /// Length of that window, in milliseconds.
+    pub window_ms: u64,
+    /// Times that an Engine may die in one turn before the message is taken out of its way (actors 2.1).
+    pub crashes_max: u32,
+    /// The context window that prompts are fitted into, in tokens (S0 6.3).
+    pub context_tokens_max: u32,
+    /// Of those, kept for the system prompt.
+    pub system_tokens_reserve: u32,
+    /// Of those, kept for the answer.
+    pub response_tokens_reserve: u32,
+    /// How sub-agents call skills.
+    pub interface: SubAgentInterface,
+}
+
+impl Default for TurnLimits {
+    fn default() -> Self {
+        Self {
+            agents_max: 8,
+            skill_calls_max: 30,
+            iterations_max: 6,
+            single_loop_calls_max: 10,
+            agent_calls_default: 5,
+            agent_calls_max: 15,
+            agent_round_ms_max: 30_000,
+            window_calls_max: 50,
+            window_ms: 300_000,
+            crashes_max: 2,
+            context_tokens_max: 8_000,
+            system_tokens_reserve: 1_000,
+            response_tokens_reserve: 2_000,
+            interface: SubAgentInterface::Cmd,
+        }
+    }
+}
+
+impl TurnLimits {
+    /// Whether these are the defaults, which are not written into the log.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Tokens left for history and the message.
+    #[must_use]
+    pub const fn history_tokens_max(&self) -> u32 {
+        self.context_tokens_max.saturating_sub(self.system_tokens_reserve).saturating_sub(self.response_tokens_reserve)
+    }
+
+    /// Characters that the skill list may take in a prompt: 2 % of the context window at four characters a token, and at
+    /// least enough for the names (S1).
+    #[must_use]
+    pub const fn skill_list_chars_max(&self) -> usize {
+        (self.context_tokens_max as usize * 4) / 50
+    }
+
+    /// How long a sub-agent with so many calls may take, in milliseconds: its calls' rounds and one to sum up.
+    #[must_use]
+    pub const fn agent_ms_max(&self, calls: u32) -> u64 {
+        self.agent_round_ms_max * (calls as u64 + 1)
+    }
+}
