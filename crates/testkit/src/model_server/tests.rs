@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::*;
+
+/// Sends one completion request by hand and reads until the server closes or `until` has come.
+async fn ask(server: &FakeModelServer, body: &str, until: Option<&str>) -> (TcpStream, String) {
+    let mut socket = TcpStream::connect(server.addr).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut got = Vec::new();
+    let mut buffer = [0_u8; 4096];
+    loop {
+        match socket.read(&mut buffer).await {
+            Ok(0) => break,
+            Ok(n) => got.extend_from_slice(&buffer[..n]),
+            Err(error) => {
+                got.extend_from_slice(format!("<{}>", error.kind()).as_bytes());
+                break;
+            }
+        }
+        if until.is_some_and(|u| String::from_utf8_lossy(&got).contains(u)) {
+            break;
+        }
+    }
+    (socket, String::from_utf8_lossy(&got).into_owned())
+}
+
+#[tokio::test]
+async fn the_script_sees_the_exact_bytes_and_chooses_the_shape_by_the_request() {
+    let server = FakeModelServer::start(|seen| Reply::says(format!("you said {}", seen.last_user_text()))).await;
+    let body = r#"{"stream":true,  "messages":[{"role":"user","content":"hi"}]}"#;
+    let (_, streamed) = ask(&server, body, None).await;
+    assert!(streamed.contains("text/event-stream") && streamed.contains("data: [DONE]"), "{streamed}");
+    let (_, whole) = ask(&server, r#"{"messages":[{"role":"user","content":[{"text":"ho"}]}]}"#, None).await;
+    assert!(whole.contains(r#""content":"you said ho""#), "{whole}");
+    let seen = server.requests();
+    assert_eq!(&seen[0].body[..], body.as_bytes());
+    assert_eq!((seen[0].number, seen[1].number, server.request_count()), (0, 1, 2));
+}
+
+#[tokio::test]
+async fn a_reset_reaches_the_client_as_a_reset() {
+    let server = FakeModelServer::queue([Reply::says("hello").reset_after_events(1)]).await;
+    let (_, got) = ask(&server, r#"{"stream":true}"#, None).await;
+    assert!(!got.contains("[DONE]"), "{got}");
+    assert!(got.contains("connection reset") || !got.ends_with("0\r\n\r\n"), "{got}");
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_on_a_stall_is_counted() {
+    let server = FakeModelServer::queue([Reply::says("hello").stall_after_events(2)]).await;
+    let (socket, got) = ask(&server, r#"{"stream":true}"#, Some("hello")).await;
+    assert!(got.contains("hello"));
+    drop(socket);
+    server.hung_up(1).await;
+}
+
+#[tokio::test]
+async fn packets_may_cut_a_character_in_two() {
+    let reply = Reply::says("žluťoučký").split_every_bytes(1);
+    let (_, actions) = wire::render(&reply, true);
+    let sent: Vec<Bytes> =
+        actions.into_iter().filter_map(|a| if let Action::Send(bytes) = a { Some(bytes) } else { None }).collect();
+    assert!(sent.iter().all(|b| b.len() == 1));
+    assert!(sent.iter().any(|b| std::str::from_utf8(b).is_err()));
+}
+
+#[tokio::test]
+async fn replies_after_the_queue_are_a_plain_error() {
+    let server = FakeModelServer::queue([Reply::calls([("a", json!({}))]).first_after(Duration::from_millis(5))]).await;
+    let (_, first) = ask(&server, "{}", None).await;
+    assert!(first.contains("tool_calls"), "{first}");
+    let (_, second) = ask(&server, "{}", None).await;
+    assert!(second.starts_with("HTTP/1.1 500") && second.contains("used up"), "{second}");
+}

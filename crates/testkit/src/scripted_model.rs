@@ -1,0 +1,277 @@
+//! A model backend in memory: a script answers instead of a server. It costs nothing but the script's own work, so the
+//! kernel can be tested and measured without HTTP.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use annie_core::{
+    message::{Finish, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
+    ports::{Draft, DraftSink, Fut, Model},
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+
+type Script = dyn Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync;
+type Choice = dyn Fn(&ModelRequest, u64) -> bool + Send + Sync;
+
+/// A reply that is only text.
+#[must_use]
+pub fn says(text: impl Into<String>) -> ModelReply {
+    ModelReply { text: text.into(), model: "scripted".to_owned(), ..ModelReply::default() }
+}
+
+/// A reply that calls tools; the calls get the ids `call_0`, `call_1` … Use [`calls_as`] where ids must differ between
+/// rounds.
+#[must_use]
+pub fn calls<'a>(tools: impl IntoIterator<Item = (&'a str, Value)>) -> ModelReply {
+    calls_as("call", tools)
+}
+
+/// A reply that calls tools under the ids `<prefix>_0`, `<prefix>_1` …
+#[must_use]
+pub fn calls_as<'a>(prefix: &str, tools: impl IntoIterator<Item = (&'a str, Value)>) -> ModelReply {
+    let tool_calls = tools
+        .into_iter()
+        .enumerate()
+        .map(|(i, (name, arguments))| ToolCall {
+            id: format!("{prefix}_{i}"),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        })
+        .collect();
+    ModelReply { tool_calls, finish: Finish::ToolCalls, model: "scripted".to_owned(), ..ModelReply::default() }
+}
+
+/// A reply with one ```` ```cmd ```` block that holds these commands.
+#[must_use]
+pub fn commands<'a>(lines: impl IntoIterator<Item = &'a str>) -> ModelReply {
+    let lines: Vec<&str> = lines.into_iter().collect();
+    says(format!("```cmd\n{}\n```", lines.join("\n")))
+}
+
+/// A [`Model`] that a closure plays. Calls are numbered from 0 in the order in which they begin.
+///
+/// ```
+/// use annie_testkit::scripted_model::{ScriptedModel, says};
+/// let model = ScriptedModel::new(|request, call| Ok(says(format!("call {call} of {}", request.session_id))));
+/// assert_eq!(model.call_count(), 0);
+/// ```
+pub struct ScriptedModel {
+    id: String,
+    script: Box<Script>,
+    delay: Option<Duration>,
+    hangs: Option<Box<Choice>>,
+    begun: AtomicU64,
+    seen: watch::Sender<u64>,
+    abandoned: Arc<watch::Sender<u64>>,
+    requests: Option<Mutex<Vec<ModelRequest>>>,
+}
+
+impl ScriptedModel {
+    /// A model that answers with what the closure returns for a request and its number.
+    pub fn new(script: impl Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync + 'static) -> Self {
+        Self {
+            id: "scripted".to_owned(),
+            script: Box::new(script),
+            delay: None,
+            hangs: None,
+            begun: AtomicU64::new(0),
+            seen: watch::channel(0).0,
+            abandoned: Arc::new(watch::channel(0).0),
+            requests: Some(Mutex::new(Vec::new())),
+        }
+    }
+
+    /// A model that says the same on every call.
+    pub fn saying(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self::new(move |_, _| Ok(says(text.clone())))
+    }
+
+    /// A model that gives these replies in turn, and the error `scripted replies are used up` after the last.
+    pub fn replying(replies: impl IntoIterator<Item = Result<ModelReply, ModelError>>) -> Self {
+        let replies: Vec<_> = replies.into_iter().collect();
+        Self::new(move |_, call| {
+            usize::try_from(call)
+                .ok()
+                .and_then(|i| replies.get(i))
+                .cloned()
+                .unwrap_or_else(|| Err(ModelError::new(ModelErrorKind::InvalidRequest, "scripted replies are used up")))
+        })
+    }
+
+    /// Under another name.
+    #[must_use]
+    pub fn named(mut self, id: impl Into<String>) -> Self {
+        self.id = id.into();
+        self
+    }
+
+    /// Takes so long for each call (on tokio's clock, so that a paused clock runs it at once).
+    #[must_use]
+    pub fn taking(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Never answers the calls that fit: the caller has to give up.
+    #[must_use]
+    pub fn hanging_when(mut self, choice: impl Fn(&ModelRequest, u64) -> bool + Send + Sync + 'static) -> Self {
+        self.hangs = Some(Box::new(choice));
+        self
+    }
+
+    /// Keeps no requests: for benchmarks.
+    #[must_use]
+    pub fn without_recording(mut self) -> Self {
+        self.requests = None;
+        self
+    }
+
+    /// How many calls have begun.
+    #[must_use]
+    pub fn call_count(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// How many calls were dropped before they were answered.
+    #[must_use]
+    pub fn abandoned_count(&self) -> u64 {
+        *self.abandoned.borrow()
+    }
+
+    /// The requests of all calls that have begun, in their order; empty without recording.
+    #[must_use]
+    pub fn requests(&self) -> Vec<ModelRequest> {
+        self.requests.as_ref().map(|r| r.lock().clone()).unwrap_or_default()
+    }
+
+    /// Waits until so many calls have begun.
+    pub async fn called(&self, count: u64) {
+        // The sender lives in `self`, so the wait can only end by the condition.
+        let _ = self.seen.subscribe().wait_for(|n| *n >= count).await;
+    }
+
+    /// Waits until so many calls were dropped before they were answered.
+    pub async fn abandoned(&self, count: u64) {
+        let _ = self.abandoned.subscribe().wait_for(|n| *n >= count).await;
+    }
+}
+
+impl fmt::Debug for ScriptedModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedModel").field("id", &self.id).field("calls", &self.call_count()).finish_non_exhaustive()
+    }
+}
+
+/// Counts a call that is dropped while it is armed.
+struct Abandon(Option<Arc<watch::Sender<u64>>>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        if let Some(count) = &self.0 {
+            count.send_modify(|n| *n += 1);
+        }
+    }
+}
+
+impl Model for ScriptedModel {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn about(&self) -> String {
+        "a script in a test".to_owned()
+    }
+
+    fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
+        Box::pin(async move {
+            let call = self.begun.fetch_add(1, Ordering::SeqCst);
+            if let Some(requests) = &self.requests {
+                requests.lock().push(request.clone());
+            }
+            self.seen.send_modify(|n| *n = (*n).max(call + 1));
+            let mut abandon = Abandon(Some(Arc::clone(&self.abandoned)));
+            if let Some(delay) = self.delay {
+                tokio::time::sleep(delay).await;
+            }
+            if self.hangs.as_ref().is_some_and(|h| h(request, call)) {
+                std::future::pending::<()>().await;
+            }
+            abandon.0 = None;
+            let reply = (self.script)(request, call)?;
+            if !reply.text.is_empty() {
+                drafts(Draft::Text(reply.text.clone()));
+            }
+            Ok(reply)
+        })
+    }
+
+    fn check(&self) -> Fut<'_, Result<(), ModelError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(session: &str) -> ModelRequest {
+        ModelRequest {
+            model: None,
+            system: Vec::new(),
+            messages: Vec::new(),
+            stable_messages: 0,
+            tools: Vec::new(),
+            output_tokens_max: 10,
+            session_id: session.to_owned(),
+            priority: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_script_sees_the_request_and_its_number() {
+        let model = ScriptedModel::new(|r, n| Ok(says(format!("{}-{n}", r.session_id))));
+        let drafts: Arc<Mutex<Vec<Draft>>> = Arc::default();
+        let kept = Arc::clone(&drafts);
+        let sink: DraftSink = Arc::new(move |d| kept.lock().push(d));
+        let first = model.call(&request("a"), Arc::clone(&sink)).await.unwrap();
+        let second = model.call(&request("b"), sink).await.unwrap();
+        assert_eq!((first.text.as_str(), second.text.as_str()), ("a-0", "b-1"));
+        assert_eq!(*drafts.lock(), [Draft::Text("a-0".into()), Draft::Text("b-1".into())]);
+        assert_eq!(model.requests().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_hanging_call_that_is_dropped_is_counted() {
+        let model = ScriptedModel::saying("never").hanging_when(|_, call| call == 0);
+        {
+            let request = request("a");
+            let call = model.call(&request, Arc::new(|_| ()));
+            tokio::select! {
+                _ = call => panic!("a hanging call answered"),
+                () = model.called(1) => {}
+            }
+        }
+        model.abandoned(1).await;
+        assert_eq!(model.call(&request("a"), Arc::new(|_| ())).await.unwrap().text, "never");
+        assert_eq!(model.abandoned_count(), 1);
+    }
+
+    #[tokio::test]
+    async fn queued_replies_come_in_turn_and_then_an_error() {
+        let model = ScriptedModel::replying([Ok(says("one")), Ok(commands(["tasks.search --status open"]))]);
+        let sink: DraftSink = Arc::new(|_| ());
+        assert_eq!(model.call(&request("a"), Arc::clone(&sink)).await.unwrap().text, "one");
+        let second = model.call(&request("a"), Arc::clone(&sink)).await.unwrap();
+        assert_eq!(second.text, "```cmd\ntasks.search --status open\n```");
+        assert!(model.call(&request("a"), sink).await.is_err());
+    }
+}
