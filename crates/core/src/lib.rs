@@ -4,6 +4,7 @@
 //! comes in as an [`event::Event`].
 
 pub mod breaker;
+pub mod command;
 pub mod context;
 pub mod event;
 pub mod ids;

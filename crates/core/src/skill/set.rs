@@ -138,7 +138,7 @@ pub fn valid_skill_name(name: &str) -> bool {
 }
 
 /// Levenshtein distance in characters.
-fn edit_distance(a: &str, b: &str) -> usize {
+pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().enumerate() {

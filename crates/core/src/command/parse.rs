@@ -1,0 +1,96 @@
+//! One command as name, flags and loose words, without knowing any skill.
+
+use super::{
+    COMMAND_BYTES_MAX, CommandError,
+    lex::{self, Word},
+    start_of,
+};
+
+/// A command's parts, as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// The first word: a skill, a domain, or `help`.
+    pub name: String,
+    /// The flags in order, in snake case, with their values: `--due-date 3` and `--due_date=3` are both
+    /// `("due_date", Some("3"))`. A flag before another flag or at the end has none.
+    pub flags: Vec<(String, Option<String>)>,
+    /// `--help`, `-h`, or `help` as the first word.
+    pub help: bool,
+    /// The words that belong to no flag.
+    pub positional: Vec<String>,
+    /// How many of those stand before the first flag, unquoted: they may be the rest of a name, as in `tasks create`.
+    pub name_words: usize,
+}
+
+/// Reads one command.
+///
+/// # Errors
+/// If it is empty, too long, has a quote without partner (says where), or a flag that cannot be one.
+pub fn parse(line: &str) -> Result<Parsed, CommandError> {
+    if line.len() > COMMAND_BYTES_MAX {
+        return Err(CommandError::TooLong { start: start_of(line), bytes: line.len() });
+    }
+    let mut words = lex::words(line)?.into_iter().peekable();
+    // A prompt sign copied from documentation.
+    words.next_if(|w| !w.quoted && w.text == "$");
+    let first = words.next().ok_or(CommandError::Empty)?;
+    if !first.quoted && first.text.starts_with('-') && !is_help(&first) {
+        return Err(CommandError::NoName { flag: start_of(&first.text) });
+    }
+    let mut parsed = Parsed::default();
+    if is_help(&first) || (!first.quoted && first.text == "help") {
+        parsed.help = true;
+        parsed.name = words.next_if(|w| !is_flag_like(w)).map(|w| w.text).unwrap_or_default();
+    } else {
+        parsed.name = first.text;
+    }
+    let mut before_flags = true;
+    while let Some(word) = words.next() {
+        if word.quoted || !word.text.starts_with('-') || is_number(&word.text) || word.text == "-" {
+            parsed.name_words += usize::from(before_flags && !word.quoted);
+            before_flags &= !word.quoted;
+            parsed.positional.push(word.text);
+            continue;
+        }
+        before_flags = false;
+        if word.text == "--" {
+            parsed.positional.extend(words.map(|w| w.text));
+            break;
+        }
+        if is_help(&word) {
+            parsed.help = true;
+            continue;
+        }
+        let (name, value) = flag(&word.text)?;
+        let value = value.or_else(|| words.next_if(|next| !is_flag_like(next)).map(|next| next.text));
+        parsed.flags.push((name, value));
+    }
+    Ok(parsed)
+}
+
+fn flag(text: &str) -> Result<(String, Option<String>), CommandError> {
+    let Some(body) = text.strip_prefix("--") else {
+        return Err(CommandError::ShortFlag { flag: start_of(text) });
+    };
+    let (name, value) = body.split_once('=').map_or((body, None), |(n, v)| (n, Some(v.to_owned())));
+    let fits = name.starts_with(char::is_alphanumeric)
+        && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if fits {
+        Ok((name.replace('-', "_").to_lowercase(), value))
+    } else {
+        Err(CommandError::BadFlag { flag: start_of(text) })
+    }
+}
+
+fn is_help(word: &Word) -> bool {
+    !word.quoted && matches!(word.text.as_str(), "--help" | "-h")
+}
+
+/// Whether a word after a flag is the next flag and not its value. Single dashes are values: no short flags exist.
+fn is_flag_like(word: &Word) -> bool {
+    !word.quoted && (word.text.starts_with("--") || word.text == "-h")
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok()
+}

@@ -1,0 +1,367 @@
+//! Tables of what models write, and properties over everything they could write.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::skill::{ArgKind, ArgSpec, Effect, PromptContext, SkillFormat, SkillSet, SkillSpec};
+
+fn arg(name: &str, kind: ArgKind, required: bool) -> ArgSpec {
+    ArgSpec {
+        name: name.into(),
+        kind,
+        required,
+        help: format!("The {name}."),
+        minimum: None,
+        maximum: None,
+        default: Value::Null,
+    }
+}
+
+fn skill(name: &str, args: Vec<ArgSpec>) -> SkillSpec {
+    SkillSpec {
+        name: name.into(),
+        domain: name.split('.').next().unwrap_or_default().into(),
+        description: format!("Does {name}."),
+        body: String::new(),
+        args,
+        effect: Effect::Once,
+        external: false,
+        timeout_ms: 30_000,
+        format: SkillFormat::Command,
+        source: "bundled".into(),
+    }
+}
+
+fn prompt(name: &str, model_invocable: bool) -> SkillSpec {
+    let format = SkillFormat::Prompt {
+        context: PromptContext::Inline,
+        user_invocable: true,
+        model_invocable,
+        allowed_tools: Vec::new(),
+        argument_hint: None,
+    };
+    SkillSpec { domain: "prompt".into(), body: "Secret steps.".into(), format, ..skill(name, Vec::new()) }
+}
+
+fn skills() -> SkillSet {
+    use ArgKind::{Bool, Choice, Date, Integer, List, Text};
+    let all = [
+        skill(
+            "tasks.create",
+            vec![
+                arg("title", Text, true),
+                arg("due_date", Date, false),
+                arg("priority", Choice(vec!["high".into(), "low".into()]), false),
+                arg("tags", List, false),
+                arg("urgent", Bool, false),
+                arg("estimate", Integer, false),
+            ],
+        ),
+        skill("tasks.search", vec![arg("query", Text, false), arg("overdue", Bool, false)]),
+        skill("email.send", vec![arg("body", Text, true), arg("to", Text, true)]),
+        skill("system.time", Vec::new()),
+        prompt("review", true),
+        prompt("deploy", false),
+    ];
+    SkillSet::new(all, [("tasks".to_owned(), "Things to do".to_owned())], 1)
+}
+
+fn texts(reply: &str) -> Vec<String> {
+    extract(reply).into_iter().map(|c| c.unwrap_or_else(|e| format!("error: {e}"))).collect()
+}
+
+#[test]
+fn commands_are_found_in_every_kind_of_fence_and_nowhere_else() {
+    let table: &[(&str, &[&str])] = &[
+        ("no commands here", &[]),
+        ("```cmd\na.b --x 1\n```", &["a.b --x 1"]),
+        ("I will.\n\n```cmd\na.b\n\nc.d\n```\nand\n```cmd\ne.f\n```", &["a.b", "c.d", "e.f"]),
+        ("```cmd\r\na.b --x 1\r\nc.d\r\n```\r\n", &["a.b --x 1", "c.d"]),
+        ("1. do\n   ```cmd\n   a.b\n   ```", &["a.b"]),
+        ("~~~cmd\na.b\n~~~", &["a.b"]),
+        ("`````cmd\na.b --x \"```\ncode\n```\"\n`````", &["a.b --x \"```\ncode\n```\""]),
+        ("```cmd\na.b\nc.d", &["a.b", "c.d"]),
+        ("```bash\nrm -rf /\n```\n```\nls\n```", &[]),
+        ("````markdown\n```cmd\na.b\n```\n````", &[]),
+        ("~~~\n```cmd\na.b\n```\n~~~", &[]),
+        ("```cmd\n# a comment\na.b --n 1 # 2\n```", &["a.b --n 1 # 2"]),
+        (
+            "```cmd\na.b --t \"one\ntwo # three\n\nfour\" --u 1\nc.d\n```",
+            &["a.b --t \"one\ntwo # three\n\nfour\" --u 1", "c.d"],
+        ),
+        ("```cmd\na.b \\\n  --x 1\nc.d\n```", &["a.b \\\n  --x 1", "c.d"]),
+        ("``` CMD\na.b\n```", &["a.b"]),
+        ("```cmd a.b --x 1\n```", &["a.b --x 1"]),
+        ("```command\na.b\n```", &[]),
+        ("use ```cmd fences``` please", &[]),
+        ("```cmd fences``` please", &[]),
+        ("```cmd\n~~~\na.b\n```", &["~~~", "a.b"]),
+        ("", &[]),
+        ("```cmd", &[]),
+        ("```cmd\n```", &[]),
+    ];
+    for (reply, want) in table {
+        assert_eq!(texts(reply), *want, "{reply:?}");
+    }
+}
+
+#[test]
+fn text_after_an_open_quote_never_becomes_a_command() {
+    let found = texts("```cmd\na.b\nnotes.create --body \"broken\ntasks.delete --id 1\n```\n```cmd\nc.d\n```");
+    assert_eq!(found, ["a.b", "notes.create --body \"broken\ntasks.delete --id 1", "c.d"]);
+    assert!(matches!(parse(&found[1]), Err(CommandError::OpenQuote { line: 1, column: 21, .. })));
+}
+
+#[test]
+fn too_many_and_too_long_commands_are_told_and_not_dropped_in_silence() {
+    let many = format!("```cmd\n{}```", "a.b\n".repeat(23));
+    let found = extract(&many);
+    assert_eq!(found.len(), 21);
+    assert_eq!(found[20], Err(CommandError::TooMany { count: 23 }));
+    assert!(found[20].as_ref().is_err_and(|e| e.to_string().contains("the last 3 were not run")));
+    let long = format!("```cmd\na.b --x \"{}\"\nc.d\n```", "y".repeat(COMMAND_BYTES_MAX));
+    let found = extract(&long);
+    assert!(matches!(&found[0], Err(CommandError::TooLong { bytes, .. }) if *bytes > COMMAND_BYTES_MAX));
+    assert_eq!(found[1], Ok("c.d".into()));
+    assert!(matches!(parse(&"x".repeat(COMMAND_BYTES_MAX + 1)), Err(CommandError::TooLong { .. })));
+}
+
+fn flags(line: &str) -> Vec<(String, Option<String>)> {
+    parse(line).unwrap_or_else(|e| panic!("{line:?}: {e}")).flags
+}
+
+#[test]
+fn values_are_read_as_a_person_means_them() {
+    type Flags<'a> = &'a [(&'a str, Option<&'a str>)];
+    let table: &[(&str, Flags<'_>)] = &[
+        ("a --x 1 --y=2", &[("x", Some("1")), ("y", Some("2"))]),
+        ("a --x --y", &[("x", None), ("y", None)]),
+        ("a --due-date today", &[("due_date", Some("today"))]),
+        ("a --x \"two words\"", &[("x", Some("two words"))]),
+        ("a --x='two words'", &[("x", Some("two words"))]),
+        ("a --x=\"a=b\"", &[("x", Some("a=b"))]),
+        ("a --x=", &[("x", Some(""))]),
+        ("a --x \"\"", &[("x", Some(""))]),
+        (r#"a --x "say \"hi\" \\ a\nb\tc \d""#, &[("x", Some("say \"hi\" \\ a\nb\tc \\d"))]),
+        (r"a --x 'C:\temp\n'", &[("x", Some(r"C:\temp\n"))]),
+        (r"a --x 'it'\''s'", &[("x", Some("it's"))]),
+        (r"a --x 'don\'t'", &[("x", Some("don't"))]),
+        ("a --x 'it's fine'", &[("x", Some("it's fine"))]),
+        ("a --x it's", &[("x", Some("it's"))]),
+        ("a --x 5\"", &[("x", Some("5\""))]),
+        ("a --x “two words” --y ‘it’s so’", &[("x", Some("two words")), ("y", Some("it’s so"))]),
+        ("a --x “he said \"hi\"”", &[("x", Some("he said \"hi\""))]),
+        ("a --x “mixed\" --y 1", &[("x", Some("mixed")), ("y", Some("1"))]),
+        ("a --x \"keeps “these”\"", &[("x", Some("keeps “these”"))]),
+        ("a --x -5 --y -0.5 --z -", &[("x", Some("-5")), ("y", Some("-0.5")), ("z", Some("-"))]),
+        ("a --x \"--y\"", &[("x", Some("--y"))]),
+        ("a --x one\\ word", &[("x", Some("one word"))]),
+        ("a --x \"line one\nline two\"", &[("x", Some("line one\nline two"))]),
+        ("a --x 1 \\\n --y 2", &[("x", Some("1")), ("y", Some("2"))]),
+        ("a --x 1 \\\r\n --y 2", &[("x", Some("1")), ("y", Some("2"))]),
+        ("a --t 1 --t 2", &[("t", Some("1")), ("t", Some("2"))]),
+        ("$ a --x 1", &[("x", Some("1"))]),
+        ("a --x -- y", &[("x", None)]),
+    ];
+    for (line, want) in table {
+        let want: Vec<_> = want.iter().map(|(n, v)| ((*n).to_owned(), v.map(str::to_owned))).collect();
+        assert_eq!(flags(line), want, "{line}");
+    }
+}
+
+#[test]
+fn names_help_and_loose_words_are_told_apart() {
+    let table: &[(&str, &str, bool, &[&str])] = &[
+        ("tasks.create --help", "tasks.create", true, &[]),
+        ("tasks.create -h", "tasks.create", true, &[]),
+        ("tasks.create \"--help\"", "tasks.create", false, &["--help"]),
+        ("tasks.create -- --help", "tasks.create", false, &["--help"]),
+        ("help tasks.create", "tasks.create", true, &[]),
+        ("help", "", true, &[]),
+        ("--help", "", true, &[]),
+        ("tasks --help", "tasks", true, &[]),
+        ("tasks create \"Buy milk\"", "tasks", false, &["create", "Buy milk"]),
+    ];
+    for (line, name, help, positional) in table {
+        let parsed = parse(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+        assert_eq!((parsed.name.as_str(), parsed.help), (*name, *help), "{line}");
+        assert_eq!(parsed.positional, *positional, "{line}");
+    }
+}
+
+#[test]
+fn broken_commands_say_where_and_why() {
+    let table: &[(&str, &str)] = &[
+        ("", "empty"),
+        ("  \n ", "empty"),
+        ("a --x \"open", "line 1, column 7"),
+        ("a --x \"one\ntwo\" --y 'open", "line 2, column 10"),
+        ("a -x 1", "-x is not a flag"),
+        ("a --=1", "not a flag"),
+        ("a --! 1", "not a flag"),
+        ("--title x", "begins with the name of a skill"),
+    ];
+    for (line, want) in table {
+        let error = parse(line).map_or_else(|e| e.to_string(), |p| format!("{p:?}"));
+        assert!(error.contains(want), "{line:?}: {error}");
+    }
+    assert!(parse("a --x \"open").is_err_and(|e| e.to_string().contains("a --x \"open <- here")));
+}
+
+#[test]
+fn a_right_command_becomes_a_run_with_typed_arguments() {
+    let table: &[(&str, &str, Value)] = &[
+        ("tasks.create --title \"Review PR 42\"", "tasks.create", json!({"title": "Review PR 42"})),
+        (
+            "tasks.create --title x --due-date tomorrow --tags a,b --tags c --urgent --estimate -3",
+            "tasks.create",
+            json!({"title": "x", "due_date": "tomorrow", "tags": ["a", "b", "c"], "urgent": true, "estimate": -3}),
+        ),
+        ("tasks.create --title=x --no-urgent", "tasks.create", json!({"title": "x", "urgent": false})),
+        ("tasks.create --title x --urgent=false", "tasks.create", json!({"title": "x", "urgent": false})),
+        ("tasks.create --Title x --priority high", "tasks.create", json!({"title": "x", "priority": "high"})),
+        ("tasks create --title x", "tasks.create", json!({"title": "x"})),
+        ("Tasks Create \"Buy milk\"", "tasks.create", json!({"title": "Buy milk"})),
+        ("tasks.create Buy some milk --urgent", "tasks.create", json!({"title": "Buy some milk", "urgent": true})),
+        ("email.send --to bob@x.org \"Hi Bob\"", "email.send", json!({"to": "bob@x.org", "body": "Hi Bob"})),
+        ("system.time", "system.time", json!({})),
+        ("review --args \"the diff\"", "review", json!({"args": "the diff"})),
+        ("/review the diff", "review", json!({"args": "the diff"})),
+        ("review", "review", json!({})),
+    ];
+    for (line, name, want) in table {
+        match resolve(line, &skills(), None) {
+            Resolution::Run { skill, arguments } => {
+                assert_eq!((skill.name.as_str(), &arguments), (*name, want), "{line}");
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_wrong_command_names_the_flag_and_shows_the_usage() {
+    let table: &[(&str, &[&str])] = &[
+        (
+            "tasks.create",
+            &["missing required flag: --title", "Usage: tasks.create --title TEXT", "tasks.create --help"],
+        ),
+        ("email.send", &["missing required flags: --body, --to"]),
+        ("email.send \"Hi\"", &["unexpected text \"Hi\""]),
+        ("tasks.create --titel x", &["no flag --titel", "Did you mean --title?", "Usage:"]),
+        ("tasks.create --due 1", &["Did you mean --due_date?"]),
+        ("tasks.create --title", &["--title needs a value: --title TEXT"]),
+        ("tasks.create --title a --title b", &["--title is given more than once"]),
+        ("tasks.create --title a --estimate soon", &["--estimate wants a whole number"]),
+        ("tasks.create --title a --priority huge", &["--priority must be one of high, low"]),
+        ("tasks.create --title a --urgent maybe", &["--urgent wants true or false"]),
+        ("tasks.create --title a --no-urgent=1", &["--no-urgent takes no value"]),
+        ("tasks.create --title Buy milk", &["unexpected text \"milk\"", "quotes"]),
+        ("tasks.create --title \"\"", &["--title must not be empty"]),
+        ("system.time --zone x", &["no flag --zone", "takes none"]),
+        ("review --file x", &["no flag --file", "Usage: review [--args TEXT]"]),
+        ("tasks.crate --title x", &["unknown skill", "Did you mean tasks.create"]),
+        ("tasks remove", &["tasks has no skill \"remove\"", "tasks.search"]),
+        ("tasks --title x", &["tasks is a domain", "tasks.create --title TEXT"]),
+        ("weather", &["unknown skill \"weather\""]),
+        ("deploy", &["unknown skill"]),
+        ("\"\" x", &["unknown skill"]),
+        ("tasks.create --title \"x", &["never closed"]),
+    ];
+    for (line, wants) in table {
+        let Resolution::Error(error) = resolve(line, &skills(), None) else { panic!("{line} was accepted") };
+        for want in *wants {
+            assert!(error.contains(want), "{line}: {want:?} not in {error:?}");
+        }
+    }
+}
+
+#[test]
+fn help_answers_for_a_skill_a_domain_and_everything() {
+    let help = |line: &str| match resolve(line, &skills(), None) {
+        Resolution::Help(text) => text,
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(help("tasks.create --help").contains("Usage: tasks.create --title TEXT"));
+    assert_eq!(help("help tasks create"), help("tasks.create -h"));
+    for line in ["tasks --help", "help tasks", "tasks"] {
+        let text = help(line);
+        assert!(text.contains("Things to do") && text.contains("tasks.search [--query TEXT] [--overdue]"), "{text}");
+        assert!(!text.contains("email.send"), "{text}");
+    }
+    assert!(help("help").contains("email.send: Does email.send."));
+    assert!(!help("help").contains("deploy"));
+    let review = help("review --help");
+    assert!(review.contains("review [--args TEXT]") && !review.contains("Secret steps"), "{review}");
+}
+
+#[test]
+fn an_agent_reaches_only_what_it_was_granted() {
+    let granted = ["tasks.search".to_owned(), "deploy".to_owned()];
+    let go = |line: &str| resolve(line, &skills(), Some(&granted));
+    assert!(matches!(go("tasks.search --query x"), Resolution::Run { .. }));
+    assert!(matches!(go("deploy"), Resolution::Run { .. }), "what the kernel grants, it means");
+    for line in ["tasks.create --title x", "tasks.create --help", "help tasks.create"] {
+        let Resolution::Error(error) = go(line) else { panic!("{line} was accepted") };
+        assert_eq!(error, "tasks.create is not available to this agent; yours are: deploy, tasks.search");
+    }
+    let Resolution::Help(domain) = go("tasks --help") else { panic!("no help") };
+    assert!(!domain.contains("tasks.create"), "{domain}");
+    let Resolution::Error(unknown) = go("tasks.crate") else { panic!("accepted") };
+    assert!(!unknown.contains("tasks.create"), "{unknown}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_at_all_panics(text in "\\PC{0,200}") {
+        let _ = parse(&text);
+        let _ = resolve(&text, &skills(), None);
+        let _ = extract(&format!("```cmd\n{text}"));
+        let _ = extract(&text);
+    }
+
+    #[test]
+    fn no_mix_of_the_grammars_own_characters_panics(text in "[a-z.\"'“”‘’\\\\\n\r\t =`~#$-]{0,120}") {
+        for command in extract(&format!("```cmd\n{text}\n```\n{text}")).into_iter().flatten() {
+            let _ = resolve(&command, &skills(), None);
+        }
+    }
+
+    #[test]
+    fn a_quoted_value_comes_back_as_it_was(value in any::<String>(), odd in "[\"'\\\\\n\r\t “”‘’a-]{0,20}") {
+        for value in [value, odd] {
+            let line = format!("a.b --x {} --y={}", quote(&value), quote(&value));
+            let want = vec![("x".to_owned(), Some(value.clone())), ("y".to_owned(), Some(value))];
+            prop_assert_eq!(parse(&line).map(|p| p.flags), Ok(want.clone()));
+            let found = extract(&format!("text\n```cmd\n{line}\n```\n"));
+            prop_assert_eq!(found.len(), 1);
+            prop_assert_eq!(found[0].clone().and_then(|l| parse(&l)).map(|p| p.flags), Ok(want));
+        }
+    }
+
+    #[test]
+    fn written_blocks_are_found_again(
+        blocks in prop::collection::vec(
+            (prop::collection::vec(("[a-z]{1,6}\\.[a-z]{1,6}", any::<String>()), 0..4), "[ \t]{0,4}", 3_usize..6, any::<bool>()),
+            0..5,
+        )
+    ) {
+        let mut reply = String::new();
+        let mut want = Vec::new();
+        for (commands, indent, len, tilde) in &blocks {
+            let fence = if *tilde { "~" } else { "`" }.repeat(*len);
+            reply.push_str(&format!("Some prose.\n{indent}{fence}cmd\n"));
+            for (name, value) in commands {
+                let line = format!("{name} --v {}", quote(value));
+                reply.push_str(&format!("{indent}{line}\n"));
+                want.push(line);
+            }
+            reply.push_str(&format!("{indent}{fence}\n"));
+        }
+        let found: Vec<String> = extract(&reply).into_iter().flatten().collect();
+        let read = |line: &String| parse(line).map(|p| (p.name, p.flags));
+        prop_assert_eq!(found.iter().map(read).collect::<Vec<_>>(), want.iter().map(read).collect::<Vec<_>>());
+        prop_assert!(found.iter().all(|line| read(line).is_ok()));
+    }
+}
