@@ -9,6 +9,7 @@ pub mod context;
 pub mod event;
 pub mod ids;
 pub mod limits;
+pub mod loop_guard;
 pub mod message;
 pub mod outcome;
 pub mod ports;
