@@ -120,6 +120,9 @@ pub struct PromptFacts {
     pub timezone: String,
     /// The user's local date and time when the turn began: `2026-02-18 14:05 Wednesday`.
     pub local_now: String,
+    /// What the model is given in place of the user's words: a prompt skill that the user invoked by `/name`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoken: Option<String>,
     /// One line on open tasks, or empty.
     #[serde(default)]
     pub todo_summary: String,
@@ -267,6 +270,16 @@ pub struct AgentReport {
     pub usage: Usage,
 }
 
+/// Why an Engine had to take up an open turn again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeCause {
+    /// The Engine died; the message may be to blame.
+    Crash,
+    /// The process ended.
+    Restart,
+}
+
 /// What happened. The `kind` tag is the event's name in the log, the stream and the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -362,10 +375,12 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         alternatives: Vec<String>,
     },
-    /// The Engine was restarted while this turn was open and took it up again.
+    /// The orchestrator wanted to answer without having looked at its agents' results, and was given them.
+    ResultsGiven,
+    /// A new life of the Engine took up this open turn.
     Resumed {
-        /// How often by now.
-        attempt: u32,
+        /// Why the former life ended.
+        cause: ResumeCause,
     },
     /// The final answer. One of the three final events that every accepted message gets exactly once.
     Answered {
@@ -410,6 +425,7 @@ impl EventBody {
             Self::AgentReported { .. } => "agent_reported",
             Self::CancelRequested { .. } => "cancel_requested",
             Self::Decided { .. } => "decided",
+            Self::ResultsGiven => "results_given",
             Self::Resumed { .. } => "resumed",
             Self::Answered { .. } => "answered",
             Self::Failed { .. } => "failed",

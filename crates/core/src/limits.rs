@@ -38,6 +38,8 @@ pub struct TurnLimits {
     pub window_ms: u64,
     /// Times that an Engine may die in one turn before the message is taken out of its way (actors 2.1).
     pub crashes_max: u32,
+    /// Times that the process may end in one turn before the message is taken out of its way.
+    pub restarts_max: u32,
     /// The context window that prompts are fitted into, in tokens (S0 6.3).
     pub context_tokens_max: u32,
     /// Of those, kept for the system prompt.
@@ -61,6 +63,7 @@ impl Default for TurnLimits {
             window_calls_max: 50,
             window_ms: 300_000,
             crashes_max: 2,
+            restarts_max: 5,
             context_tokens_max: 8_000,
             system_tokens_reserve: 1_000,
             response_tokens_reserve: 2_000,

@@ -128,6 +128,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::AgentReported { .. }
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
+        | EventBody::ResultsGiven
         | EventBody::Resumed { .. } => Vec::new(),
     }
 }

@@ -1,0 +1,396 @@
+//! The plan of a turn: the sub-agents that the orchestrator dispatched and what each waits for (S4 4). An agent starts as
+//! soon as its own dependencies are done, not when a wave ends (ruling 3); what depends on a failure is skipped with the
+//! reason, transitively (S4 9.3).
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    event::{AgentReport, DispatchSpec, ReportStatus},
+    ids::AgentId,
+    message::Usage,
+    time::Micros,
+};
+
+/// Where a dispatched agent stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Waits for dependencies or budget.
+    Pending,
+    /// Runs, with so many tool calls set aside.
+    Running {
+        /// Granted tool calls.
+        calls_granted: u32,
+        /// Since when.
+        since: Micros,
+    },
+    /// Ended, with its one report.
+    Reported(AgentReport),
+}
+
+/// One dispatched agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// What it was dispatched with.
+    pub spec: DispatchSpec,
+    /// Where it stands.
+    pub state: NodeState,
+    /// Whether the orchestrator has seen its report.
+    pub collected: bool,
+}
+
+/// All agents of a turn, in the order of their dispatch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    nodes: Vec<Node>,
+    /// Dispatches that a limit refused, as (agent, mission): what the "continue?" report calls not yet started.
+    refused: Vec<(String, String)>,
+    /// Agents of the turn that this one continues: known, but not counted again.
+    #[serde(default)]
+    before: usize,
+}
+
+impl Plan {
+    /// All agents, in the order of their dispatch.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Dispatches that a limit refused.
+    #[must_use]
+    pub fn refused(&self) -> &[(String, String)] {
+        &self.refused
+    }
+
+    /// The agent of this name.
+    #[must_use]
+    pub fn node(&self, agent: &AgentId) -> Option<&Node> {
+        self.nodes.iter().find(|n| n.spec.agent == *agent)
+    }
+
+    fn node_mut(&mut self, agent: &AgentId) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|n| n.spec.agent == *agent)
+    }
+
+    /// Checks the dispatches of one reply against the plan and each other, and takes in those that are sound. The answer
+    /// has one entry per dispatch: nothing, or what to tell the model.
+    pub fn add(&mut self, specs: &[DispatchSpec], agents_max: u32) -> Vec<Result<(), String>> {
+        let mut verdicts: Vec<Result<(), String>> = Vec::with_capacity(specs.len());
+        let mut names: BTreeSet<&AgentId> = BTreeSet::new();
+        for spec in specs {
+            verdicts.push(if self.node(&spec.agent).is_some() || !names.insert(&spec.agent) {
+                Err(format!("agent_id {:?} was already used in this turn; choose another", spec.agent.as_str()))
+            } else if spec.depends_on.contains(&spec.agent) {
+                Err(format!("agent {} depends on itself", spec.agent))
+            } else {
+                Ok(())
+            });
+        }
+        // A dispatch that falls takes those with it that depend on it, until no more fall.
+        loop {
+            let known = |agent: &AgentId, verdicts: &[Result<(), String>]| {
+                self.node(agent).is_some() || specs.iter().zip(verdicts).any(|(s, v)| v.is_ok() && s.agent == *agent)
+            };
+            let fallen = specs.iter().enumerate().find_map(|(i, spec)| {
+                let missing = spec.depends_on.iter().find(|d| !known(d, &verdicts))?;
+                verdicts[i].is_ok().then(|| (i, missing.clone()))
+            });
+            match fallen {
+                Some((i, missing)) => {
+                    verdicts[i] = Err(format!("depends_on names {missing}, which was not dispatched"));
+                }
+                None => break,
+            }
+        }
+        for (i, why) in cycles(specs, &verdicts) {
+            verdicts[i] = Err(why);
+        }
+        for (spec, verdict) in specs.iter().zip(&mut verdicts) {
+            if verdict.is_err() {
+                continue;
+            }
+            if self.nodes.len() - self.before >= agents_max as usize {
+                self.refused.push((spec.agent.to_string(), spec.mission.clone()));
+                *verdict =
+                    Err(format!("the limit of {agents_max} agents in a turn is reached; this one was not started"));
+                continue;
+            }
+            self.nodes.push(Node { spec: spec.clone(), state: NodeState::Pending, collected: false });
+        }
+        verdicts
+    }
+
+    /// Notes a dispatch that a limit refused.
+    pub fn refuse(&mut self, spec: &DispatchSpec) {
+        self.refused.push((spec.agent.to_string(), spec.mission.clone()));
+    }
+
+    /// Pending agents that can be decided about: either all dependencies are completed (`Ok`), or one ended otherwise and
+    /// the reason for skipping is given (`Err`).
+    #[must_use]
+    pub fn decidable(&self) -> Vec<(AgentId, Result<(), String>)> {
+        self.nodes
+            .iter()
+            .filter(|n| n.state == NodeState::Pending)
+            .filter_map(|n| {
+                let mut waiting = false;
+                for dependency in &n.spec.depends_on {
+                    match self.node(dependency).map(|d| &d.state) {
+                        Some(NodeState::Reported(r)) if r.status == ReportStatus::Completed => {}
+                        Some(NodeState::Reported(r)) => {
+                            let why = format!(
+                                "Skipped because dependency '{dependency}' {}: {}",
+                                ended(r.status),
+                                first_line(&r.result)
+                            );
+                            return Some((n.spec.agent.clone(), Err(why)));
+                        }
+                        // A dependency that a limit refused after this one was taken in.
+                        None => {
+                            let why = format!("Skipped because dependency '{dependency}' was not started.");
+                            return Some((n.spec.agent.clone(), Err(why)));
+                        }
+                        Some(_) => waiting = true,
+                    }
+                }
+                (!waiting).then(|| (n.spec.agent.clone(), Ok(())))
+            })
+            .collect()
+    }
+
+    /// Notes that an agent runs.
+    pub fn started(&mut self, agent: &AgentId, calls_granted: u32, since: Micros) {
+        if let Some(node) = self.node_mut(agent)
+            && node.state == NodeState::Pending
+        {
+            node.state = NodeState::Running { calls_granted, since };
+        }
+    }
+
+    /// Takes an agent's report; false if it is unknown or has already reported.
+    pub fn reported(&mut self, agent: &AgentId, report: AgentReport) -> bool {
+        match self.node_mut(agent) {
+            Some(node) if !matches!(node.state, NodeState::Reported(_)) => {
+                node.state = NodeState::Reported(report);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Agents without a report.
+    pub fn unreported(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| !matches!(n.state, NodeState::Reported(_)))
+    }
+
+    /// Whether one of these (all if empty) has no report yet.
+    #[must_use]
+    pub fn is_waiting_for(&self, agents: &[AgentId]) -> bool {
+        self.unreported().any(|n| agents.is_empty() || agents.contains(&n.spec.agent))
+    }
+
+    /// Whether the orchestrator has not seen some report.
+    #[must_use]
+    pub fn has_uncollected(&self) -> bool {
+        self.nodes.iter().any(|n| !n.collected)
+    }
+
+    /// The plan as a continued turn starts with it: the results stay known, budgets and refusals begin anew (S0 5.3).
+    #[must_use]
+    pub fn resumable(&self) -> Self {
+        let mut plan = self.clone();
+        plan.refused.clear();
+        plan.before = plan.nodes.len();
+        plan
+    }
+
+    /// Tool calls that are used up or set aside.
+    #[must_use]
+    pub fn calls_committed(&self) -> u32 {
+        self.nodes
+            .iter()
+            .skip(self.before)
+            .map(|n| match &n.state {
+                NodeState::Pending => 0,
+                NodeState::Running { calls_granted, .. } => *calls_granted,
+                NodeState::Reported(r) => r.tool_calls_used,
+            })
+            .sum()
+    }
+
+    /// What all reports cost together.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for node in self.nodes.iter().skip(self.before) {
+            if let NodeState::Reported(r) = &node.state {
+                usage.add(&r.usage);
+            }
+        }
+        usage
+    }
+
+    /// The results in the format of S4 2.3, and notes that the orchestrator has seen them. Empty means all.
+    pub fn collect(&mut self, agents: &[AgentId]) -> String {
+        let results: Vec<_> = self
+            .nodes
+            .iter_mut()
+            .filter(|n| agents.is_empty() || agents.contains(&n.spec.agent))
+            .map(|n| match &n.state {
+                NodeState::Reported(r) => {
+                    n.collected = true;
+                    json!({
+                        "agent_id": n.spec.agent, "status": r.status.as_str(), "result": r.result,
+                        "tool_calls_used": r.tool_calls_used, "duration_ms": r.duration_ms
+                    })
+                }
+                NodeState::Pending | NodeState::Running { .. } => {
+                    json!({"agent_id": n.spec.agent, "status": "running", "result": null})
+                }
+            })
+            .collect();
+        json!({"agents": results}).to_string()
+    }
+
+    /// The reports that a node's prompt is given, in the order of its `depends_on`.
+    pub fn dependencies<'a>(&'a self, spec: &'a DispatchSpec) -> impl Iterator<Item = (&'a str, &'a AgentReport)> {
+        spec.depends_on.iter().filter_map(|d| match self.node(d).map(|n| &n.state) {
+            Some(NodeState::Reported(r)) => Some((d.as_str(), r)),
+            _ => None,
+        })
+    }
+}
+
+const fn ended(status: ReportStatus) -> &'static str {
+    match status {
+        ReportStatus::Completed => "completed",
+        ReportStatus::Failed => "failed",
+        ReportStatus::Timeout => "ran out of time",
+        ReportStatus::Crashed => "crashed",
+        ReportStatus::Skipped => "was skipped",
+        ReportStatus::Cancelled => "was cancelled",
+    }
+}
+
+/// The first line of a text, cut to 200 characters.
+#[must_use]
+pub fn first_line(text: &str) -> String {
+    text.trim().lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+/// The dispatches that lie on or behind a cycle among themselves.
+fn cycles(specs: &[DispatchSpec], verdicts: &[Result<(), String>]) -> Vec<(usize, String)> {
+    let mut left: Vec<usize> = (0..specs.len()).filter(|i| verdicts[*i].is_ok()).collect();
+    loop {
+        let before = left.len();
+        let names: BTreeSet<&AgentId> = left.iter().map(|i| &specs[*i].agent).collect();
+        left.retain(|i| specs[*i].depends_on.iter().any(|d| names.contains(d)));
+        if left.len() == before {
+            break;
+        }
+    }
+    let ring = left.iter().map(|i| specs[*i].agent.as_str()).collect::<Vec<_>>().join(", ");
+    left.into_iter().map(|i| (i, format!("depends_on goes in a circle: {ring}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(agent: &str, depends_on: &[&str]) -> DispatchSpec {
+        let id = |a: &str| AgentId::sub(a).unwrap();
+        DispatchSpec {
+            agent: id(agent),
+            mission: format!("do {agent}"),
+            skills: vec!["tasks.search".into()],
+            context: String::new(),
+            depends_on: depends_on.iter().map(|d| id(d)).collect(),
+            max_tool_calls: 5,
+            manual: Vec::new(),
+        }
+    }
+
+    fn report(status: ReportStatus) -> AgentReport {
+        AgentReport { status, result: "so".into(), tool_calls_used: 1, duration_ms: 1, usage: Usage::default() }
+    }
+
+    fn decided(plan: &Plan) -> Vec<(String, bool)> {
+        plan.decidable().into_iter().map(|(a, v)| (a.to_string(), v.is_ok())).collect()
+    }
+
+    #[test]
+    fn a_diamond_starts_each_agent_as_soon_as_its_own_dependencies_are_done() {
+        let mut plan = Plan::default();
+        let specs = [spec("a", &[]), spec("b", &[]), spec("c", &["a", "b"]), spec("d", &["c"]), spec("e", &["a"])];
+        assert!(plan.add(&specs, 8).iter().all(Result::is_ok));
+        assert_eq!(decided(&plan), [("a".into(), true), ("b".into(), true)]);
+        for agent in ["a", "b"] {
+            plan.started(&AgentId::sub(agent).unwrap(), 5, Micros(0));
+        }
+        plan.reported(&AgentId::sub("a").unwrap(), report(ReportStatus::Completed));
+        assert_eq!(decided(&plan), [("e".into(), true)], "e does not wait for b");
+        plan.reported(&AgentId::sub("b").unwrap(), report(ReportStatus::Completed));
+        assert_eq!(decided(&plan), [("c".into(), true), ("e".into(), true)]);
+    }
+
+    #[test]
+    fn a_failure_skips_what_depends_on_it_and_nothing_else() {
+        let mut plan = Plan::default();
+        plan.add(&[spec("a", &[]), spec("b", &["a"]), spec("c", &["b"]), spec("d", &[])], 8);
+        plan.reported(&AgentId::sub("a").unwrap(), report(ReportStatus::Timeout));
+        let reasons = plan.decidable();
+        assert_eq!(reasons[0].1, Err("Skipped because dependency 'a' ran out of time: so".into()));
+        plan.reported(&AgentId::sub("b").unwrap(), report(ReportStatus::Skipped));
+        assert_eq!(decided(&plan), [("c".into(), false), ("d".into(), true)]);
+    }
+
+    #[test]
+    fn bad_dispatches_are_told_apart_from_good_ones_in_the_same_reply() {
+        let mut plan = Plan::default();
+        let specs = [
+            spec("a", &[]),
+            spec("a", &[]),
+            spec("x", &["y"]),
+            spec("y", &["x"]),
+            spec("z", &["gone"]),
+            spec("w", &["z"]),
+        ];
+        let verdicts = plan.add(&specs, 8);
+        let said: Vec<&str> = verdicts.iter().map(|v| v.as_ref().map_or_else(|e| e.as_str(), |()| "ok")).collect();
+        assert_eq!(
+            said,
+            [
+                "ok",
+                "agent_id \"a\" was already used in this turn; choose another",
+                "depends_on goes in a circle: x, y",
+                "depends_on goes in a circle: x, y",
+                "depends_on names gone, which was not dispatched",
+                "depends_on names z, which was not dispatched",
+            ]
+        );
+        assert_eq!(plan.nodes().len(), 1);
+    }
+
+    #[test]
+    fn the_ninth_agent_is_refused_and_remembered() {
+        let mut plan = Plan::default();
+        let specs: Vec<_> = (0..9).map(|n| spec(&format!("a{n}"), &[])).collect();
+        let verdicts = plan.add(&specs, 8);
+        assert!(verdicts[7].is_ok() && verdicts[8].is_err());
+        assert_eq!(plan.refused(), [("a8".to_owned(), "do a8".to_owned())]);
+    }
+
+    #[test]
+    fn an_agent_reports_once() {
+        let mut plan = Plan::default();
+        plan.add(&[spec("a", &[])], 8);
+        let a = AgentId::sub("a").unwrap();
+        assert!(plan.reported(&a, report(ReportStatus::Crashed)));
+        assert!(!plan.reported(&a, report(ReportStatus::Completed)));
+        assert!(plan.collect(&[]).contains("crashed"));
+    }
+}

@@ -1,0 +1,74 @@
+//! What the pure core asks of the world.
+
+use crate::{
+    event::PlannedSkill,
+    ids::{AgentId, TaskId},
+};
+
+/// An effect that has no result yet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Directive {
+    /// Read the facts for a turn and begin it.
+    BeginTurn {
+        /// Which.
+        task: TaskId,
+    },
+    /// Run a round of the main agent; [`super::Conversation::request`] builds it.
+    CallModel {
+        /// In which turn.
+        task: TaskId,
+        /// Whose round.
+        agent: AgentId,
+        /// Which round.
+        round: u32,
+    },
+    /// Run a skill through its breaker.
+    CallSkill {
+        /// In which turn.
+        task: TaskId,
+        /// For which agent.
+        agent: AgentId,
+        /// Which call.
+        call_id: String,
+        /// What to run.
+        skill: PlannedSkill,
+        /// It was started in a former life and its receipt is missing: recover by its effect class.
+        started_before: bool,
+    },
+    /// Have a sub-agent running; [`super::Conversation::sub_turn`] is its state.
+    RunAgent {
+        /// In which turn.
+        task: TaskId,
+        /// Which.
+        agent: AgentId,
+    },
+}
+
+/// What tells one directive from another: the same after a restart, so that none is performed twice at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DirectiveId {
+    /// See [`Directive::BeginTurn`].
+    Begin(TaskId),
+    /// See [`Directive::CallModel`].
+    Model(TaskId, AgentId, u32),
+    /// See [`Directive::CallSkill`].
+    Skill(TaskId, AgentId, String),
+    /// See [`Directive::RunAgent`].
+    Agent(TaskId, AgentId),
+}
+
+impl Directive {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> DirectiveId {
+        match self {
+            Self::BeginTurn { task } => DirectiveId::Begin(*task),
+            Self::CallModel { task, agent, round } => DirectiveId::Model(*task, agent.clone(), *round),
+            // A call id is unique within its round only; the intent is unique.
+            Self::CallSkill { task, agent, skill, .. } => {
+                DirectiveId::Skill(*task, agent.clone(), skill.intent.to_string())
+            }
+            Self::RunAgent { task, agent } => DirectiveId::Agent(*task, agent.clone()),
+        }
+    }
+}

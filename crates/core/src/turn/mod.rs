@@ -1,0 +1,41 @@
+//! The turn machine. A [`Conversation`] is a fold over its events ([`Conversation::apply`]); what follows from its state is
+//! decided ([`Conversation::decide`]: the next event that needs nothing from outside) and what it wants from the world is
+//! read off it ([`Conversation::outstanding`]: the directives that have no result yet).
+//!
+//! Nothing here performs anything. An Engine applies an event, decides until there is nothing left to decide, stores all of
+//! it in one append, and then starts those outstanding directives that are not under way. After a crash it does the same
+//! from the log: the directives come back under the same ids.
+
+mod conversation;
+mod decide;
+mod directive;
+mod report;
+mod request;
+mod resolve;
+mod run;
+mod sub;
+
+pub use conversation::{Conversation, Paused, STATE_VERSION, Turn};
+pub use directive::{Directive, DirectiveId};
+pub use resolve::{manual_of, resolve};
+pub use run::{AgentRun, Ending, OpenCall, Phase, RunKind};
+pub use sub::SubTurn;
+
+use crate::{
+    event::EventBody,
+    ids::{AgentId, TaskId},
+};
+
+/// An event that follows from the state alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Which task it belongs to.
+    pub task: TaskId,
+    /// Which agent it is about.
+    pub agent: AgentId,
+    /// What was decided.
+    pub body: EventBody,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Requests of the current round, built from the state alone.
+
+use super::{conversation::Turn, sub::SubTurn};
+use crate::{
+    context::{agent_system, main_system, main_tools, scoped_use_skill},
+    ids::ConversationId,
+    limits::SubAgentInterface,
+    message::ModelRequest,
+};
+
+pub(super) fn main(conversation: ConversationId, turn: &Turn) -> ModelRequest {
+    ModelRequest {
+        model: None,
+        system: main_system(turn.mode, &turn.facts),
+        messages: turn.main.messages.clone(),
+        stable_messages: turn.main.stable,
+        tools: main_tools(turn.mode, &turn.facts),
+        output_tokens_max: turn.limits.response_tokens_reserve,
+        session_id: conversation.to_string(),
+        priority: turn.inbound.priority.level(),
+    }
+}
+
+pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
+    let interface = turn.limits.interface;
+    ModelRequest {
+        model: None,
+        system: agent_system(interface, &turn.spec, &turn.facts),
+        messages: turn.run.messages.clone(),
+        stable_messages: 0,
+        tools: match interface {
+            SubAgentInterface::Cmd => Vec::new(),
+            SubAgentInterface::Json => vec![scoped_use_skill(&turn.spec)],
+        },
+        output_tokens_max: turn.limits.response_tokens_reserve,
+        session_id: turn.conversation.to_string(),
+        priority: turn.priority.level(),
+    }
+}

@@ -1,0 +1,112 @@
+//! A sub-agent's turn: one mission, a narrower profile, its own context (S4 3). The Engine hands it over, the SubAgent runs
+//! it, and it ends in one report.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    conversation::fold_run,
+    directive::Directive,
+    report,
+    run::{AgentRun, RunKind},
+};
+use crate::{
+    context::agent_mission,
+    event::{AgentReport, DispatchSpec, EventBody, Priority, PromptFacts, ReportStatus},
+    ids::{ConversationId, TaskId, UserId},
+    limits::{SubAgentInterface, TurnLimits},
+    message::{Message, ModelRequest},
+    plan::Plan,
+    time::Micros,
+};
+
+/// Everything that a sub-agent needs to run or go on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubTurn {
+    /// In which turn.
+    pub task: TaskId,
+    /// For whom.
+    pub user: UserId,
+    /// In which conversation.
+    pub conversation: ConversationId,
+    /// What it was dispatched with.
+    pub spec: DispatchSpec,
+    /// What the turn's prompts are made of.
+    pub facts: PromptFacts,
+    /// What the turn may use up.
+    pub limits: TurnLimits,
+    /// The turn's class.
+    pub priority: Priority,
+    /// Its loop.
+    pub run: AgentRun,
+    /// Tool calls set aside for it.
+    pub calls_granted: u32,
+    /// Since when it runs.
+    pub since: Micros,
+}
+
+/// The loop of an agent that has just been allowed to start.
+pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, interface: SubAgentInterface) -> AgentRun {
+    let mission = agent_mission(spec, plan.dependencies(spec));
+    // Help and corrections use rounds without using calls: twice as many rounds, one to report and one spare.
+    AgentRun::new(spec.agent.clone(), RunKind::Sub(interface), vec![Message::user(mission)], calls * 2 + 2, calls)
+}
+
+impl SubTurn {
+    /// Takes in an event of this agent.
+    pub fn fold(&mut self, body: &EventBody) {
+        fold_run(&mut self.run, body);
+    }
+
+    /// What is wanted from the world and has no result yet.
+    #[must_use]
+    pub fn outstanding(&self) -> Vec<Directive> {
+        let (task, agent) = (self.task, self.spec.agent.clone());
+        if self.run.awaits(self.run.round) {
+            return vec![Directive::CallModel { task, agent, round: self.run.round }];
+        }
+        self.run
+            .wanted_skills()
+            .map(|(open, skill)| Directive::CallSkill {
+                task,
+                agent: agent.clone(),
+                call_id: open.call.id.clone(),
+                skill: skill.clone(),
+                started_before: open.started,
+            })
+            .collect()
+    }
+
+    /// The request of the current round.
+    #[must_use]
+    pub fn request(&self) -> ModelRequest {
+        super::request::sub(self)
+    }
+
+    /// Its report, once its loop has ended.
+    #[must_use]
+    pub fn report(&self, now: Micros) -> Option<AgentReport> {
+        let ending = self.run.ending()?;
+        let (status, result) = report::of_agent(&self.run, ending);
+        Some(self.reported(status, result, now))
+    }
+
+    /// A report with what is known of it so far.
+    #[must_use]
+    pub fn reported(&self, status: ReportStatus, result: String, now: Micros) -> AgentReport {
+        AgentReport {
+            status,
+            result,
+            tool_calls_used: self.run.calls_used,
+            duration_ms: now.since_ms(self.since),
+            usage: self.run.usage,
+        }
+    }
+
+    /// What it got done before its time was up.
+    #[must_use]
+    pub fn timed_out(&self, now: Micros) -> AgentReport {
+        let ms = self.limits.agent_ms_max(self.calls_granted);
+        let text = report::with_progress(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
+        self.reported(ReportStatus::Timeout, text, now)
+    }
+}
