@@ -1,1 +1,18 @@
-//! Model backends behind core's Model port: one OpenAI-compatible client, and the offline planner.
+//! Model backends behind core's Model port: one client for every OpenAI-compatible server, and the offline planner that
+//! stands in when no model is configured.
+//!
+//! This package is the only one that knows what a completion looks like on the wire. The kernel sees
+//! [`annie_core::ports::Model`] and typed failures.
+
+mod client;
+mod config;
+mod error;
+pub mod offline;
+mod secret;
+mod wire;
+
+pub use client::OpenAiModel;
+pub use config::{ModelConfig, Price, Profile};
+pub use error::LlmError;
+pub use offline::OfflinePlanner;
+pub use secret::Secret;

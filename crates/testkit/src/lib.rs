@@ -1,4 +1,5 @@
 //! Fakes of core's ports for tests.
 
+pub mod data;
 pub mod model_server;
 pub mod scripted_model;

@@ -31,7 +31,7 @@ use tokio::{
 };
 
 pub use reply::{CallShape, Reply};
-use wire::{Action, Reset};
+use wire::Action;
 
 /// A request that a server has seen.
 #[derive(Debug, Clone)]
@@ -263,12 +263,6 @@ fn respond(reply: Reply, streams: bool, shared: &Shared, peer: Peer) -> Response
         }
     }
     response
-}
-
-impl From<Reset> for axum::Error {
-    fn from(reset: Reset) -> Self {
-        Self::new(reset)
-    }
 }
 
 #[cfg(test)]

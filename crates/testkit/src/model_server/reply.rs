@@ -47,6 +47,7 @@ pub(super) enum Content {
 pub(super) enum Ending {
     Clean,
     Stall,
+    Cut,
     Reset,
     Endless,
 }
@@ -57,7 +58,7 @@ pub(super) enum Ending {
 /// use annie_testkit::model_server::Reply;
 /// use serde_json::json;
 /// let calls = Reply::calls([("get_skill", json!({"domain": "tasks"}))]).crlf().split_every_bytes(7);
-/// let broken = Reply::says("never finished").reset_after_events(2);
+/// let broken = Reply::says("never finished").cut_after_events(2);
 /// # let _ = (calls, broken);
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -298,7 +299,15 @@ impl Reply {
         self
     }
 
-    /// Sends so many events and then resets the connection.
+    /// Sends so many events, which the client gets, and then closes the connection without ending the body.
+    #[must_use]
+    pub const fn cut_after_events(mut self, count: usize) -> Self {
+        self.ending = Ending::Cut;
+        self.ending_after_events = count;
+        self
+    }
+
+    /// Sends so many events and then resets the connection, which may take away what the client has not read yet.
     #[must_use]
     pub const fn reset_after_events(mut self, count: usize) -> Self {
         self.ending = Ending::Reset;

@@ -19,21 +19,22 @@ pub(super) enum Action {
     Send(Bytes),
     Wait(Duration),
     Stall,
+    Cut,
     Reset,
     Repeat(Bytes),
 }
 
 /// The error that makes the server drop a connection.
 #[derive(Debug)]
-pub(super) struct Reset;
+pub(super) struct Broken;
 
-impl std::fmt::Display for Reset {
+impl std::fmt::Display for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the script resets this connection")
+        f.write_str("the script breaks this connection")
     }
 }
 
-impl std::error::Error for Reset {}
+impl std::error::Error for Broken {}
 
 /// The content type and the actions of a reply.
 pub(super) fn render(reply: &Reply, streams: bool) -> (&'static str, VecDeque<Action>) {
@@ -60,6 +61,7 @@ pub(super) fn render(reply: &Reply, streams: bool) -> (&'static str, VecDeque<Ac
     }
     match reply.ending {
         Ending::Stall => actions.push_back(Action::Stall),
+        Ending::Cut => actions.push_back(Action::Cut),
         Ending::Reset => actions.push_back(Action::Reset),
         Ending::Clean | Ending::Endless => {}
     }
@@ -87,7 +89,7 @@ impl Drop for HangUp {
 pub(super) fn play(
     actions: VecDeque<Action>,
     hung_up: Arc<watch::Sender<u64>>,
-) -> impl Stream<Item = Result<Bytes, Reset>> + Send + 'static {
+) -> impl Stream<Item = Result<Bytes, Broken>> + Send + 'static {
     stream::unfold((actions, HangUp(Some(hung_up))), |(mut actions, mut guard)| async move {
         loop {
             match actions.front().cloned() {
@@ -105,9 +107,13 @@ pub(super) fn play(
                     actions.pop_front();
                     tokio::time::sleep(delay).await;
                 }
-                Some(Action::Reset) => {
+                Some(action @ (Action::Cut | Action::Reset)) => {
+                    if action == Action::Cut {
+                        // Lets the server flush what it has.
+                        tokio::task::yield_now().await;
+                    }
                     guard.disarm();
-                    return Some((Err(Reset), (VecDeque::new(), guard)));
+                    return Some((Err(Broken), (VecDeque::new(), guard)));
                 }
                 Some(Action::Send(bytes)) => {
                     actions.pop_front();

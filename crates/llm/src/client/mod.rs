@@ -1,0 +1,275 @@
+//! The client: one HTTP call per round, retried only while nothing of an answer has come, with a limit on every wait and
+//! every size. Dropping the future drops the connection, which stops the server's work.
+
+mod backoff;
+mod read;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use annie_core::{
+    message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
+    ports::{DraftSink, Entropy, Fut, Model},
+};
+use reqwest::{
+    Client, Proxy, Response,
+    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    redirect,
+};
+use tokio::time::Instant;
+
+use crate::{
+    config::{ModelConfig, Profile},
+    error::LlmError,
+    wire::{
+        assemble::Assembler,
+        failure::{self, Failure, Hints},
+        request,
+        usage::looks_truncated,
+    },
+};
+
+/// A model behind any OpenAI-compatible endpoint.
+pub struct OpenAiModel {
+    config: ModelConfig,
+    http: Client,
+    chat_url: String,
+    check_url: String,
+    headers: HeaderMap,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl OpenAiModel {
+    /// A client for one configured backend. `entropy` spreads retries and mints the ids that servers leave out. The
+    /// network is not touched.
+    ///
+    /// # Errors
+    /// If a setting does not fit or TLS cannot be set up.
+    pub fn new(config: ModelConfig, entropy: Arc<dyn Entropy>) -> Result<Self, LlmError> {
+        config.validate()?;
+        let headers = headers(&config)?;
+        let base = config.base_url.trim_end_matches('/');
+        let chat_url = format!("{base}/chat/completions");
+        let check_url = format!("{base}/{}", config.profile.check_path());
+        let http = http(&config)?;
+        Ok(Self { config, http, chat_url, check_url, headers, entropy })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    async fn attempt(
+        &self,
+        request: &ModelRequest,
+        body: &[u8],
+        drafts: &DraftSink,
+        by: Instant,
+    ) -> Result<ModelReply, Failure> {
+        let mut assembler = Assembler::new(&self.config, drafts);
+        let outcome = match tokio::time::timeout_at(by, self.exchange(body, &mut assembler)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let detail = format!("no whole reply within {} ms", self.config.call_ms_max);
+                Err(Failure::new(ModelErrorKind::Timeout, detail, false))
+            }
+        };
+        let started = assembler.started();
+        let asked_for = request.model.as_deref().unwrap_or(&self.config.model);
+        outcome.and_then(|()| assembler.finish(asked_for, &*self.entropy)).map_err(|mut failure| {
+            failure.error.after_first_token = started;
+            failure.may_retry &= !started;
+            failure
+        })
+    }
+
+    /// Sends the request and reads the answer into the assembler.
+    async fn exchange(&self, body: &[u8], assembler: &mut Assembler<'_>) -> Result<(), Failure> {
+        let first_token_by = Instant::now() + Duration::from_millis(self.config.first_token_ms_max);
+        let mut request =
+            self.http.post(&self.chat_url).headers(self.headers.clone()).header(CONTENT_TYPE, "application/json");
+        if self.config.stream {
+            // Compression would hold tokens back.
+            request = request.header(ACCEPT, "text/event-stream").header(ACCEPT_ENCODING, "identity");
+        }
+        let sending = request.body(body.to_vec()).send();
+        let response = if self.config.stream {
+            tokio::time::timeout_at(first_token_by, sending).await.map_err(|_| self.no_first_token())?
+        } else {
+            sending.await
+        }
+        .map_err(|error| self.transport(&error))?;
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("text/event-stream") {
+            read::events(self, response, first_token_by, assembler).await
+        } else {
+            // JSON may write every byte of the text as `\u00xx`, and has a frame.
+            let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
+            let whole = read::whole(self, response, bytes_max).await?;
+            assembler.json(&whole)?;
+            // A whole body is complete by itself: its length said so.
+            assembler.event("[DONE]")
+        }
+    }
+
+    /// The failure that a response's status stands for.
+    async fn refused(&self, response: Response) -> Failure {
+        const BODY_BYTES_MAX: usize = 64 * 1024;
+        let status = response.status().as_u16();
+        let hints = hints(response.headers());
+        let reading = read::whole(self, response, BODY_BYTES_MAX);
+        let patience = Duration::from_millis(self.config.idle_ms_max);
+        let body = tokio::time::timeout(patience, reading).await.ok().and_then(Result::ok).unwrap_or_default();
+        if (300..400).contains(&status) {
+            let detail = format!("HTTP {status}: the server redirects; set base_url to where it points");
+            return Failure::new(ModelErrorKind::InvalidRequest, detail, false);
+        }
+        failure::by_status(&self.config, status, &hints, &body)
+    }
+
+    fn no_first_token(&self) -> Failure {
+        let detail = format!("no first token within {} ms", self.config.first_token_ms_max);
+        // Not repeated: the caller has already waited as long as it wanted to.
+        Failure::new(ModelErrorKind::Timeout, detail, false)
+    }
+
+    /// A failure below HTTP.
+    fn transport(&self, error: &reqwest::Error) -> Failure {
+        let mut detail = if error.is_connect() { "cannot connect" } else { "the connection failed" }.to_owned();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            detail.push_str(": ");
+            detail.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        let kind = if error.is_timeout() && !error.is_connect() {
+            ModelErrorKind::Timeout
+        } else {
+            ModelErrorKind::Unavailable
+        };
+        Failure::new(kind, self.config.scrub(&detail), true)
+    }
+
+    async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
+        let body = request::body(&self.config, request)
+            .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))?;
+        let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
+        let mut attempt = 0;
+        loop {
+            let failure = match self.attempt(request, &body, drafts, by).await {
+                Ok(reply) => {
+                    self.notice(&reply, body.len());
+                    return Ok(reply);
+                }
+                Err(failure) => failure,
+            };
+            let wait_ms = backoff::wait_ms(&self.config, &failure, attempt, self.entropy.next_u64());
+            let Some(wait_ms) = wait_ms.filter(|ms| Instant::now() + Duration::from_millis(*ms) < by) else {
+                return Err(failure.error);
+            };
+            tracing::debug!(model = %self.config.name, kind = failure.error.kind.as_str(), attempt, wait_ms, "retrying");
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            attempt += 1;
+        }
+    }
+
+    fn notice(&self, reply: &ModelReply, prompt_bytes: usize) {
+        if self.config.profile == Profile::Ollama && looks_truncated(prompt_bytes, &reply.usage) {
+            tracing::warn!(
+                model = %self.config.name,
+                prompt_bytes,
+                counted_tokens = reply.usage.input_tokens,
+                "Ollama has very likely dropped part of the prompt: raise OLLAMA_CONTEXT_LENGTH or num_ctx"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for OpenAiModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenAiModel").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Model for OpenAiModel {
+    fn id(&self) -> &str {
+        &self.config.model
+    }
+
+    fn about(&self) -> String {
+        format!("a language model: `{}` on the backend `{}`", self.config.model, self.config.name)
+    }
+
+    fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
+        Box::pin(async move { self.run(request, &drafts).await })
+    }
+
+    fn check(&self) -> Fut<'_, Result<(), ModelError>> {
+        Box::pin(async move {
+            let limit = Duration::from_millis(self.config.check_ms_max);
+            let asking = self.http.get(&self.check_url).headers(self.headers.clone()).send();
+            match tokio::time::timeout(limit, asking).await {
+                Err(_) => {
+                    let detail = format!("no answer within {} ms", self.config.check_ms_max);
+                    Err(ModelError::new(ModelErrorKind::Timeout, detail))
+                }
+                Ok(Err(error)) => Err(self.transport(&error).error),
+                Ok(Ok(response)) if response.status().is_success() => Ok(()),
+                Ok(Ok(response)) => Err(self.refused(response).await.error),
+            }
+        })
+    }
+}
+
+fn hints(headers: &HeaderMap) -> Hints {
+    Hints::read(|name| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned))
+}
+
+fn http(config: &ModelConfig) -> Result<Client, LlmError> {
+    let fail = |source| LlmError::Client { name: config.name.clone(), source };
+    let mut builder = Client::builder()
+        .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_millis(config.connect_ms_max))
+        // A redirect would carry the key to wherever it points.
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .no_proxy();
+    if let Some(proxy) = &config.proxy {
+        builder = builder.proxy(Proxy::all(proxy.expose()).map_err(|e| fail(e.without_url()))?);
+    }
+    if config.base_url.starts_with("http://") && config.proxy.is_none() {
+        // A plain endpoint needs no certificates, and works where none are installed.
+        builder = builder.tls_certs_only([]);
+    }
+    builder.build().map_err(|e| fail(e.without_url()))
+}
+
+fn headers(config: &ModelConfig) -> Result<HeaderMap, LlmError> {
+    let fail = |what: String| LlmError::Config { name: config.name.clone(), what };
+    let mut headers = HeaderMap::new();
+    let mut put = |name: HeaderName, value: &str, setting: &str, secret: bool| {
+        let mut value = HeaderValue::from_str(value).map_err(|_| fail(format!("{setting} is no header value")))?;
+        value.set_sensitive(secret);
+        headers.insert(name, value);
+        Ok::<(), LlmError>(())
+    };
+    if let Some(key) = &config.api_key {
+        put(AUTHORIZATION, &format!("Bearer {}", key.expose()), "api_key", true)?;
+    }
+    if let (Profile::OpenRouter, Some(url)) = (config.profile, &config.app_url) {
+        put(HeaderName::from_static("http-referer"), url, "app_url", false)?;
+        put(HeaderName::from_static("x-openrouter-title"), &config.app_title, "app_title", false)?;
+    }
+    for (name, value) in &config.headers {
+        let parsed = name.parse::<HeaderName>().map_err(|_| fail(format!("headers.{name:?} is no header name")))?;
+        put(parsed, value.expose(), &format!("headers.{name}"), true)?;
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! The client against a real server on a loopback port that misbehaves in every known way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use annie_core::{
+    message::{Finish, Message},
+    ports::Draft,
+};
+use annie_testkit::model_server::{CallShape, FakeModelServer, Reply};
+use serde_json::json;
+
+use super::*;
+use crate::secret::Secret;
+
+const KEY: &str = "sk-do-not-show-me";
+
+struct Counting(AtomicU64);
+
+impl Entropy for Counting {
+    fn next_u64(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn config(server: &FakeModelServer) -> ModelConfig {
+    ModelConfig {
+        name: "test".to_owned(),
+        base_url: server.base_url(),
+        model: "fake-model".to_owned(),
+        api_key: Some(Secret::new(KEY)),
+        retry_wait_ms_min: 1,
+        retry_wait_ms_max: 20,
+        ..ModelConfig::default()
+    }
+}
+
+fn model(config: ModelConfig) -> OpenAiModel {
+    OpenAiModel::new(config, Arc::new(Counting(AtomicU64::new(0)))).unwrap()
+}
+
+fn request() -> ModelRequest {
+    ModelRequest {
+        model: None,
+        system: Vec::new(),
+        messages: vec![Message::user("hello")],
+        stable_messages: 0,
+        tools: Vec::new(),
+        output_tokens_max: 100,
+        session_id: "conv_1".to_owned(),
+        priority: 2,
+    }
+}
+
+async fn ask(model: &OpenAiModel) -> Result<ModelReply, ModelError> {
+    model.call(&request(), Arc::new(|_| ())).await
+}
+
+/// Asks once against a server with this one reply.
+async fn ask_for(reply: Reply) -> Result<ModelReply, ModelError> {
+    let server = FakeModelServer::start(move |_| reply.clone()).await;
+    ask(&model(ModelConfig { retries_max: 0, ..config(&server) })).await
+}
+
+async fn kind_for(reply: Reply) -> ModelErrorKind {
+    ask_for(reply).await.unwrap_err().kind
+}
+
+#[tokio::test]
+async fn a_streamed_reply_comes_as_drafts_and_whole() {
+    let text = "Příliš žluťoučký kůň úpěl ďábelské ódy. 日本語 🦀";
+    let server = FakeModelServer::start(move |_| Reply::says(text).reasoning("hm").pieces_of_bytes(5)).await;
+    let model = model(config(&server));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reply = model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.finish, reply.usage.input_tokens), (text, Finish::Stop, 12));
+    let drafts: Vec<Draft> = receiver.try_iter().collect();
+    let said: String =
+        drafts.iter().filter_map(|d| if let Draft::Text(t) = d { Some(t.as_str()) } else { None }).collect();
+    assert_eq!(said, text);
+    assert!(drafts.len() > 5 && drafts[0] == Draft::Reasoning("hm".into()));
+    let seen = &server.requests()[0];
+    assert_eq!(seen.path, "/v1/chat/completions");
+    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    assert!(seen.streams());
+}
+
+#[tokio::test]
+async fn a_reply_at_once_is_the_same_reply() {
+    let server = FakeModelServer::start(|_| Reply::says_and_calls("ok", [("a", json!({"x": 1}))])).await;
+    let reply = ask(&model(ModelConfig { stream: false, ..config(&server) })).await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.tool_calls[0].arguments.as_str()), ("ok", "{\"x\":1}"));
+    assert!(!server.requests()[0].streams());
+}
+
+#[tokio::test]
+async fn parallel_calls_come_through_in_every_shape() {
+    let tools = || [("get_skill", json!({"search": "žluť"})), ("use_skill", json!({"skill": "tasks.create"}))];
+    for shape in [
+        CallShape::Fragments,
+        CallShape::Interleaved,
+        CallShape::Whole,
+        CallShape::ObjectArguments,
+        CallShape::SameIndex,
+        CallShape::NoIndex,
+        CallShape::NoIds,
+    ] {
+        let reply = ask_for(Reply::calls(tools()).shape(shape).pieces_of_bytes(4)).await.unwrap();
+        let got: Vec<(&str, serde_json::Value)> =
+            reply.tool_calls.iter().map(|c| (c.name.as_str(), serde_json::from_str(&c.arguments).unwrap())).collect();
+        assert_eq!(got, tools(), "{shape:?}");
+        assert_ne!(reply.tool_calls[0].id, reply.tool_calls[1].id, "{shape:?}");
+        assert_eq!(reply.finish, Finish::ToolCalls);
+    }
+}
+
+#[tokio::test]
+async fn packets_comments_and_line_ends_do_not_matter() {
+    let plain = Reply::says("žluťoučký\r\nkůň: 🦀");
+    for reply in [
+        plain.clone().split_every_bytes(1),
+        plain.clone().crlf().split_every_bytes(3),
+        plain.clone().with_comments().crlf(),
+        plain.clone().without_done(),
+        plain.clone().without_finish(),
+    ] {
+        assert_eq!(ask_for(reply.clone()).await.unwrap().text, "žluťoučký\r\nkůň: 🦀", "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_the_wish_for_a_stream_is_understood() {
+    let whole = json!({"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]});
+    assert_eq!(ask_for(Reply::body(200, whole.to_string())).await.unwrap().text, "whole");
+}
+
+#[tokio::test]
+async fn every_refusal_has_its_kind() {
+    for (reply, wanted) in [
+        (Reply::error(401, "bad key"), ModelErrorKind::Auth),
+        (Reply::error(402, "no credit"), ModelErrorKind::Payment),
+        (Reply::error(403, "no"), ModelErrorKind::Auth),
+        (Reply::error(422, "odd"), ModelErrorKind::InvalidRequest),
+        (Reply::error(500, "boom"), ModelErrorKind::Unavailable),
+        (Reply::rate_limited(None), ModelErrorKind::RateLimited),
+        (Reply::overflow_openrouter(), ModelErrorKind::Overflow),
+        (Reply::overflow_vllm(), ModelErrorKind::Overflow),
+        (Reply::overflow_llamacpp(), ModelErrorKind::Overflow),
+        (Reply::body(200, r#"{"error": {"code": 502, "message": "upstream"}}"#), ModelErrorKind::Unavailable),
+        (Reply::body(200, "this is not JSON"), ModelErrorKind::Protocol),
+        (Reply::body(302, "").header("location", "http://127.0.0.1:1/"), ModelErrorKind::InvalidRequest),
+        (Reply::events([json!({"error": {"message": "maximum context length"}})]), ModelErrorKind::Overflow),
+        (Reply::says("half").without_done().without_finish(), ModelErrorKind::Truncated),
+        (Reply::of_size(5 * 1024 * 1024), ModelErrorKind::Protocol),
+        (Reply::endless("words without end "), ModelErrorKind::Protocol),
+    ] {
+        assert_eq!(kind_for(reply.clone()).await, wanted, "{:?}", reply);
+    }
+}
+
+#[tokio::test]
+async fn an_error_never_shows_the_key() {
+    let server = FakeModelServer::start(|_| Reply::error(401, &format!("Incorrect API key provided: {KEY}"))).await;
+    let error = ask(&model(config(&server))).await.unwrap_err();
+    assert!(error.detail.contains("[secret]") && !error.detail.contains(KEY), "{}", error.detail);
+    assert!(!format!("{:?}", model(config(&server))).contains(KEY));
+}
+
+#[tokio::test]
+async fn what_passes_is_tried_again_and_what_does_not_is_not() {
+    let server =
+        FakeModelServer::queue([Reply::error(503, "loading"), Reply::rate_limited(None), Reply::says("there")]).await;
+    assert_eq!(ask(&model(config(&server))).await.unwrap().text, "there");
+    assert_eq!(server.request_count(), 3);
+    let bodies: Vec<_> = server.requests().into_iter().map(|r| r.body).collect();
+    assert!(bodies.windows(2).all(|w| w[0] == w[1]));
+
+    let server = FakeModelServer::start(|_| Reply::error(500, "for ever")).await;
+    assert_eq!(ask(&model(config(&server))).await.unwrap_err().kind, ModelErrorKind::Unavailable);
+    assert_eq!(server.request_count(), 3);
+
+    for lasting in
+        [Reply::error(400, "no"), Reply::error(401, "no"), Reply::error(500, "no").header("x-should-retry", "false")]
+    {
+        let server = FakeModelServer::start(move |_| lasting.clone()).await;
+        assert!(ask(&model(config(&server))).await.is_err());
+        assert_eq!(server.request_count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_long_wish_to_wait_is_handed_to_the_caller() {
+    let server = FakeModelServer::start(|_| Reply::rate_limited(Some(120))).await;
+    let error = ask(&model(config(&server))).await.unwrap_err();
+    assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimited, Some(120_000)));
+    assert_eq!(server.request_count(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_repeated_after_the_first_token() {
+    for broken in [
+        Reply::says("one two three").pieces_of_bytes(3).cut_after_events(3),
+        Reply::says("half").without_done().without_finish(),
+        Reply::events([
+            json!({"choices": [{"delta": {"content": "Hel"}}]}),
+            json!({"error": {"code": 502, "message": "died"}, "choices": [{"finish_reason": "error"}]}),
+        ]),
+    ] {
+        let server = FakeModelServer::start(move |_| broken.clone()).await;
+        let error = ask(&model(config(&server))).await.unwrap_err();
+        assert!(error.is_retryable() && error.after_first_token, "{error:?}");
+        assert_eq!(server.request_count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_before_the_first_token_is_made_again() {
+    let server = FakeModelServer::queue([Reply::says("x").reset_after_events(0), Reply::says("second")]).await;
+    assert_eq!(ask(&model(config(&server))).await.unwrap().text, "second");
+}
+
+#[tokio::test]
+async fn waits_have_limits_before_and_after_the_first_token() {
+    let limits = |server: &FakeModelServer| ModelConfig { first_token_ms_max: 60, idle_ms_max: 60, ..config(server) };
+    for slow in [
+        Reply::says("late").first_after(Duration::from_secs(60)),
+        Reply::says("late").stall_after_events(1),
+        Reply::says("late").with_comments().stall_after_events(1),
+    ] {
+        let server = FakeModelServer::start(move |_| slow.clone()).await;
+        let error = ask(&model(limits(&server))).await.unwrap_err();
+        assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::Timeout, false), "{error:?}");
+        assert_eq!(server.request_count(), 1, "a caller that has waited its time is not kept waiting again");
+    }
+    let server = FakeModelServer::start(|_| Reply::says("begun and").pieces_of_bytes(2).stall_after_events(3)).await;
+    let error = ask(&model(limits(&server))).await.unwrap_err();
+    assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::Timeout, true));
+    assert!(error.detail.contains("60 ms"), "{}", error.detail);
+    server.hung_up(1).await;
+}
+
+#[tokio::test]
+async fn a_whole_call_has_a_limit_whatever_the_server_does() {
+    let server = FakeModelServer::start(|_| Reply::says("x").stall_after_events(0)).await;
+    let config = ModelConfig { stream: false, call_ms_max: 60, ..config(&server) };
+    assert_eq!(ask(&model(config)).await.unwrap_err().kind, ModelErrorKind::Timeout);
+}
+
+#[tokio::test]
+async fn dropping_the_call_closes_the_connection() {
+    let server = FakeModelServer::start(|_| Reply::says("some words").pieces_of_bytes(2).stall_after_events(3)).await;
+    let model = model(config(&server));
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let request = request();
+    let call = model.call(&request, Arc::new(move |d| drop(sender.send(d))));
+    tokio::select! {
+        _ = call => panic!("a stalled reply ended"),
+        draft = receiver.recv() => assert!(draft.is_some()),
+    }
+    server.hung_up(1).await;
+}
+
+#[tokio::test]
+async fn an_address_where_nobody_listens_is_unavailable() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let config =
+        ModelConfig { base_url, model: "m".into(), retries_max: 1, retry_wait_ms_min: 1, ..ModelConfig::default() };
+    let error = ask(&model(config.clone())).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Unavailable);
+    assert!(error.detail.starts_with("cannot connect"), "{}", error.detail);
+    assert_eq!(model(config).check().await.unwrap_err().kind, ModelErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_check_asks_without_running_a_round() {
+    let server = FakeModelServer::start(|_| Reply::says("x")).await;
+    let model = model(config(&server));
+    model.check().await.unwrap();
+    server.answer_probes_with(Reply::error(503, "Loading model"));
+    assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Unavailable);
+    server.answer_probes_with(Reply::error(401, "bad key"));
+    assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Auth);
+    assert_eq!(server.request_count(), 0);
+}
+
+#[tokio::test]
+async fn the_app_is_named_to_openrouter_and_headers_are_added() {
+    let server = FakeModelServer::start(|_| Reply::says("x")).await;
+    let mut config = ModelConfig { profile: Profile::OpenRouter, ..config(&server) };
+    config.headers.insert("x-tenant".into(), Secret::new("seven"));
+    ask(&model(config.clone())).await.unwrap();
+    config.app_url = Some("https://example.invalid".into());
+    ask(&model(config.clone())).await.unwrap();
+    let seen = server.requests();
+    assert_eq!((seen[0].header("x-openrouter-title"), seen[0].header("x-tenant")), (None, Some("seven")));
+    assert_eq!(seen[1].header("x-openrouter-title"), Some("Annie"));
+    assert_eq!(seen[1].header("http-referer"), Some("https://example.invalid"));
+    config.headers.insert("bad header".into(), Secret::new("x"));
+    assert!(OpenAiModel::new(config, Arc::new(Counting(AtomicU64::new(0)))).is_err());
+}

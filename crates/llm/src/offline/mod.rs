@@ -1,0 +1,2 @@
+//! Planner.
+pub struct OfflinePlanner;

@@ -1,0 +1,238 @@
+//! Puts a reply together out of whatever a server sends. The nine rules of reference/interfaces 1.2 live here, each with
+//! its test in `tests.rs`.
+
+use annie_core::{
+    message::{Finish, ModelErrorKind, ModelReply, ToolCall},
+    ports::{Draft, DraftSink, Entropy},
+};
+use serde_json::Value;
+
+use super::{
+    failure::{self, Failure},
+    response::{CallDelta, Choice, Chunk, Delta, text_of},
+    usage::{Timings, WireUsage, usage},
+};
+use crate::config::ModelConfig;
+
+/// The most tool calls that one reply may hold.
+const CALLS_MAX: usize = 128;
+
+#[derive(Debug, Default)]
+struct Partial {
+    index: u64,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Partial {
+    fn is_whole(&self) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok()
+    }
+}
+
+/// A reply in the making.
+pub(crate) struct Assembler<'a> {
+    config: &'a ModelConfig,
+    drafts: &'a DraftSink,
+    text: String,
+    calls: Vec<Partial>,
+    bytes: usize,
+    finish: Option<String>,
+    done: bool,
+    started: bool,
+    model: Option<String>,
+    usage: Option<WireUsage>,
+    timings: Option<Timings>,
+}
+
+impl<'a> Assembler<'a> {
+    pub fn new(config: &'a ModelConfig, drafts: &'a DraftSink) -> Self {
+        Self {
+            config,
+            drafts,
+            text: String::new(),
+            calls: Vec::new(),
+            bytes: 0,
+            finish: None,
+            done: false,
+            started: false,
+            model: None,
+            usage: None,
+            timings: None,
+        }
+    }
+
+    /// Whether anything of the answer has come: from here on a repetition would say things twice.
+    pub const fn started(&self) -> bool {
+        self.started
+    }
+
+    /// Takes one event's data.
+    pub fn event(&mut self, data: &str) -> Result<(), Failure> {
+        if data.trim() == "[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        self.json(data.as_bytes())
+    }
+
+    /// Takes one chunk, or a whole completion.
+    pub fn json(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let chunk: Chunk = serde_json::from_slice(bytes).map_err(|error| {
+            let head: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+            let detail = format!("not a completion: {error}; it begins with {:?}", self.config.scrub(&head));
+            Failure::new(ModelErrorKind::Protocol, detail, false)
+        })?;
+        if !chunk.error.is_null() || chunk.object == "error" {
+            let body: Value = serde_json::from_slice(bytes).unwrap_or(Value::Null);
+            return Err(failure::inside(self.config, &body));
+        }
+        self.model = chunk.model.filter(|m| !m.is_empty()).or(self.model.take());
+        self.usage = chunk.usage.or(self.usage.take());
+        self.timings = chunk.timings.or(self.timings.take());
+        chunk.choices.into_iter().next().map_or(Ok(()), |choice| self.choice(choice))
+    }
+
+    fn choice(&mut self, choice: Choice) -> Result<(), Failure> {
+        if choice.finish_reason.as_deref() == Some("error") {
+            let detail = "the server ended the reply with an error";
+            return Err(Failure::new(ModelErrorKind::Unavailable, detail, true));
+        }
+        // A whole message has no index per call either way: positions serve for both.
+        self.delta(choice.message.unwrap_or(choice.delta))?;
+        self.finish = choice.finish_reason.filter(|f| !f.is_empty()).or(self.finish.take());
+        Ok(())
+    }
+
+    fn delta(&mut self, delta: Delta) -> Result<(), Failure> {
+        let mut thought = text_of(delta.reasoning);
+        if thought.is_empty() {
+            thought = text_of(delta.reasoning_content);
+        }
+        if !thought.is_empty() {
+            self.grow(thought.len())?;
+            (self.drafts)(Draft::Reasoning(thought));
+        }
+        let mut text = text_of(delta.content);
+        text.push_str(delta.refusal.as_deref().unwrap_or_default());
+        if !text.is_empty() {
+            self.grow(text.len())?;
+            self.text.push_str(&text);
+            (self.drafts)(Draft::Text(text));
+        }
+        for (position, call) in delta.tool_calls.into_iter().enumerate() {
+            self.call(position as u64, call)?;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, position: u64, delta: CallDelta) -> Result<(), Failure> {
+        let index = delta.index.unwrap_or(position);
+        let id = delta.id.unwrap_or_default();
+        let name = delta.function.name.unwrap_or_default();
+        let arguments = match delta.function.arguments {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            object => object.to_string(),
+        };
+        self.grow(arguments.len() + name.len())?;
+        let at = match self.existing(index, &id, &name) {
+            Some(at) => at,
+            None if self.calls.len() == CALLS_MAX => {
+                let detail = format!("more than {CALLS_MAX} tool calls in one reply");
+                return Err(Failure::new(ModelErrorKind::Protocol, detail, false));
+            }
+            None => {
+                self.calls.push(Partial { index, ..Partial::default() });
+                self.calls.len() - 1
+            }
+        };
+        let partial = &mut self.calls[at];
+        if partial.id.is_empty() {
+            partial.id = id;
+        }
+        if partial.name.is_empty() {
+            partial.name = name;
+        }
+        partial.arguments.push_str(&arguments);
+        Ok(())
+    }
+
+    /// The call that a fragment goes on with, or none if it begins a new one: the index is the key, but a different id
+    /// under it is another call, and so is a second name after whole arguments.
+    fn existing(&self, index: u64, id: &str, name: &str) -> Option<usize> {
+        let mut same = (0..self.calls.len()).rev().filter(|at| self.calls[*at].index == index);
+        let last = same.next()?;
+        let call = &self.calls[last];
+        if id.is_empty() {
+            let begins_anew = !name.is_empty() && !call.name.is_empty() && call.is_whole();
+            return (!begins_anew).then_some(last);
+        }
+        if call.id.is_empty() || call.id == id {
+            return Some(last);
+        }
+        same.find(|at| self.calls[*at].id == id)
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.started = true;
+        self.bytes += bytes;
+        if self.bytes > self.config.reply_bytes_max {
+            let detail = format!("the reply is larger than {} bytes", self.config.reply_bytes_max);
+            return Err(Failure::new(ModelErrorKind::Protocol, detail, false));
+        }
+        Ok(())
+    }
+
+    /// The reply, if it is whole.
+    pub fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<ModelReply, Failure> {
+        let cut_call = self.calls.iter().any(|c| !c.arguments.is_empty() && !c.is_whole());
+        if self.finish.is_none() && (!self.done || cut_call) {
+            let detail = "the reply ended before its end";
+            return Err(Failure::new(ModelErrorKind::Truncated, detail, true));
+        }
+        let reason = self.finish.as_deref().unwrap_or("stop");
+        let cut = matches!(reason, "length" | "content_filter");
+        if cut {
+            // What the limit cut off must never run, not even as `{}`.
+            self.calls.retain(|call| !call.arguments.is_empty() && call.is_whole());
+        }
+        let finish = match reason {
+            "length" => Finish::Length,
+            "content_filter" => Finish::ContentFilter,
+            _ if self.calls.is_empty() => Finish::Stop,
+            _ => Finish::ToolCalls,
+        };
+        let usage = usage(self.usage.as_ref(), self.timings.as_ref(), self.config.price.as_ref());
+        let tool_calls = named(self.calls, entropy);
+        Ok(ModelReply {
+            text: self.text,
+            tool_calls,
+            finish,
+            usage,
+            model: self.model.unwrap_or_else(|| asked_for.to_owned()),
+        })
+    }
+}
+
+/// The calls with ids that are there and unique, and arguments that are never empty: some models write `null` for none.
+fn named(calls: Vec<Partial>, entropy: &dyn Entropy) -> Vec<ToolCall> {
+    let mut named: Vec<ToolCall> = Vec::with_capacity(calls.len());
+    for call in calls {
+        let taken = call.id.is_empty() || named.iter().any(|n| n.id == call.id);
+        let id = if taken { mint(entropy) } else { call.id };
+        let blank = matches!(call.arguments.trim(), "" | "null");
+        let arguments = if blank { "{}".to_owned() } else { call.arguments };
+        named.push(ToolCall { id, name: call.name, arguments });
+    }
+    named
+}
+
+fn mint(entropy: &dyn Entropy) -> String {
+    let bits = (u128::from(entropy.next_u64()) << 64) | u128::from(entropy.next_u64());
+    format!("call_{}", uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().simple())
+}
+
+#[cfg(test)]
+mod tests;

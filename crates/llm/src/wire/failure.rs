@@ -1,0 +1,250 @@
+//! What a failure means: status, headers and body of any server, turned into one typed error. Bodies come in many
+//! shapes: `{error: {...}}`, `{error: "text"}`, the error at the top level, `{detail: ...}`, a list of one, plain text.
+
+use annie_core::message::{ModelError, ModelErrorKind};
+use serde_json::Value;
+
+use super::super::config::ModelConfig;
+
+/// The longest piece of a server's words that is kept, in characters.
+const DETAIL_CHARS_MAX: usize = 500;
+
+/// A failure and whether the same request may be sent again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub error: ModelError,
+    pub may_retry: bool,
+}
+
+impl Failure {
+    pub fn new(kind: ModelErrorKind, detail: impl Into<String>, may_retry: bool) -> Self {
+        Self { error: ModelError::new(kind, detail), may_retry }
+    }
+}
+
+/// Hints in a failed response's headers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Hints {
+    pub retry_after_ms: Option<u64>,
+    pub should_retry: Option<bool>,
+}
+
+impl Hints {
+    /// Reads `retry-after-ms`, `retry-after` (seconds, or a date measured against the response's own `date`) and
+    /// `x-should-retry`.
+    pub fn read(header: impl Fn(&str) -> Option<String>) -> Self {
+        let exact = header("retry-after-ms").and_then(|v| v.trim().parse::<f64>().ok());
+        let coarse = || {
+            let value = header("retry-after")?;
+            let date = |text: &str| chrono::DateTime::parse_from_rfc2822(text.trim()).ok();
+            value.trim().parse::<f64>().ok().map(|s| s * 1_000.0).or_else(|| {
+                let wait = date(&value)? - date(&header("date")?)?;
+                #[expect(clippy::cast_precision_loss, reason = "a wait of days is far below 2^52 ms")]
+                Some(wait.num_milliseconds().max(0) as f64)
+            })
+        };
+        let ms = exact.or_else(coarse).filter(|ms| ms.is_finite() && *ms >= 0.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "finite and not negative")]
+        let retry_after_ms = ms.map(|ms| ms.ceil() as u64);
+        Self { retry_after_ms, should_retry: header("x-should-retry").and_then(|v| v.trim().parse().ok()) }
+    }
+}
+
+/// What the body says, whatever its shape.
+#[derive(Debug, Default)]
+struct Told {
+    message: String,
+    /// Machine words: OpenRouter's `metadata.error_type`, then `code`, then `type`.
+    words: Vec<String>,
+    code: Option<u16>,
+    moderated: bool,
+}
+
+impl Told {
+    fn of(body: &Value) -> Self {
+        let body = body.as_array().and_then(|a| a.first()).unwrap_or(body);
+        let inner = if body["error"].is_null() { body } else { &body["error"] };
+        let text = |v: &Value| v.as_str().map(str::to_owned);
+        let metadata = &inner["metadata"];
+        let message = text(inner)
+            .or_else(|| text(&inner["message"]))
+            .or_else(|| text(&body["message"]))
+            .or_else(|| text(&body["detail"]))
+            .or_else(|| (!body["detail"].is_null()).then(|| body["detail"].to_string()))
+            .unwrap_or_default();
+        let words = [&metadata["error_type"], &inner["code"], &inner["type"], &inner["status"]];
+        let number = inner["code"].as_u64().or_else(|| inner["code"].as_str().and_then(|c| c.parse().ok()));
+        Self {
+            message,
+            words: words.into_iter().filter_map(text).map(|w| w.to_lowercase()).collect(),
+            code: number.and_then(|n| u16::try_from(n).ok()),
+            moderated: !metadata["flagged_input"].is_null() || !metadata["reasons"].is_null(),
+        }
+    }
+
+    fn is_overflow(&self) -> bool {
+        let message = self.message.to_lowercase();
+        self.words.iter().any(|w| w == "context_length_exceeded" || w == "exceed_context_size_error")
+            || ["maximum context length", "context size", "context length"].iter().any(|s| message.contains(s))
+    }
+
+    fn kind_by_words(&self) -> Option<ModelErrorKind> {
+        self.words.iter().find_map(|word| {
+            Some(match word.as_str() {
+                "rate_limit_exceeded" | "rate_limit_error" | "rate_limited" => ModelErrorKind::RateLimited,
+                "insufficient_quota" | "payment_required" | "billing_hard_limit_reached" => ModelErrorKind::Payment,
+                "authentication" | "authentication_error" | "invalid_api_key" | "permission_error" => {
+                    ModelErrorKind::Auth
+                }
+                "content_policy_violation" | "content_filter" | "refusal" => ModelErrorKind::Content,
+                "provider_overloaded"
+                | "provider_unavailable"
+                | "overloaded_error"
+                | "server"
+                | "server_error"
+                | "unavailable_error" => ModelErrorKind::Unavailable,
+                "timeout" => ModelErrorKind::Timeout,
+                _ => return None,
+            })
+        })
+    }
+}
+
+/// A failure that came as an HTTP status.
+pub(crate) fn by_status(config: &ModelConfig, status: u16, hints: &Hints, body: &[u8]) -> Failure {
+    let json: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let mut told = Told::of(&json);
+    if told.message.is_empty() {
+        told.message = String::from_utf8_lossy(body).trim().to_owned();
+    }
+    let kind = kind_of(status, &told);
+    finished(config, kind, &told, &format!("HTTP {status}"), hints)
+}
+
+/// A failure that came inside a 200: in a JSON body or an event.
+pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
+    let told = Told::of(body);
+    let kind = match told.code {
+        Some(code) if code >= 400 => kind_of(code, &told),
+        _ if told.is_overflow() => ModelErrorKind::Overflow,
+        _ => told.kind_by_words().unwrap_or(ModelErrorKind::Unavailable),
+    };
+    finished(config, kind, &told, "the server reported", &Hints::default())
+}
+
+fn finished(config: &ModelConfig, kind: ModelErrorKind, told: &Told, before: &str, hints: &Hints) -> Failure {
+    let words: String = config.scrub(&told.message).chars().take(DETAIL_CHARS_MAX).collect();
+    let detail = if words.is_empty() { before.to_owned() } else { format!("{before}: {words}") };
+    let transient = matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Unavailable | ModelErrorKind::Timeout);
+    let mut error = ModelError::new(kind, detail);
+    error.retry_after_ms = hints.retry_after_ms;
+    Failure { error, may_retry: hints.should_retry.unwrap_or(true) && transient }
+}
+
+fn kind_of(status: u16, told: &Told) -> ModelErrorKind {
+    match status {
+        401 => return ModelErrorKind::Auth,
+        402 => return ModelErrorKind::Payment,
+        403 if told.moderated => return ModelErrorKind::Content,
+        429 if told.kind_by_words() == Some(ModelErrorKind::Payment) => return ModelErrorKind::Payment,
+        429 => return ModelErrorKind::RateLimited,
+        413 => return ModelErrorKind::Overflow,
+        _ if told.is_overflow() => return ModelErrorKind::Overflow,
+        _ => {}
+    }
+    told.kind_by_words().unwrap_or(match status {
+        403 => ModelErrorKind::Auth,
+        408 | 504 | 524 => ModelErrorKind::Timeout,
+        409 | 425 | 500..=599 => ModelErrorKind::Unavailable,
+        _ => ModelErrorKind::InvalidRequest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    fn kind(status: u16, body: &Value) -> ModelErrorKind {
+        by_status(&ModelConfig::default(), status, &Hints::default(), body.to_string().as_bytes()).error.kind
+    }
+
+    #[test]
+    fn every_servers_way_to_say_too_long_is_an_overflow() {
+        for body in [
+            json!({"error": {"code": 400, "message": "no", "metadata": {"error_type": "context_length_exceeded"}}}),
+            json!({"error": {"code": "context_length_exceeded", "message": "no"}}),
+            json!({"error": {"code": 400, "type": "exceed_context_size_error", "n_ctx": 4096, "message": "no"}}),
+            json!({"object": "error", "type": "BadRequestError", "code": 400,
+                "message": "This model's maximum context length is 4096 tokens."}),
+            json!({"error": "input exceeds the available context size"}),
+        ] {
+            assert_eq!(kind(400, &body), ModelErrorKind::Overflow, "{body}");
+        }
+        assert_eq!(kind(413, &Value::Null), ModelErrorKind::Overflow);
+        assert_eq!(kind(500, &json!({"error": "context length exceeded"})), ModelErrorKind::Overflow);
+    }
+
+    #[test]
+    fn a_status_decides_where_words_do_not() {
+        for (status, body, wanted) in [
+            (401, json!({"error": {"message": "bad key"}}), ModelErrorKind::Auth),
+            (402, json!({"error": {"code": 402, "message": "credits"}}), ModelErrorKind::Payment),
+            (403, json!({"error": {"message": "no"}}), ModelErrorKind::Auth),
+            (403, json!({"error": {"metadata": {"reasons": ["x"], "flagged_input": "y"}}}), ModelErrorKind::Content),
+            (404, json!({"error": {"message": "no such model"}}), ModelErrorKind::InvalidRequest),
+            (400, json!({"error": {"code": "content_policy_violation"}}), ModelErrorKind::Content),
+            (400, json!({"detail": [{"loc": ["body"], "msg": "x"}]}), ModelErrorKind::InvalidRequest),
+            (408, Value::Null, ModelErrorKind::Timeout),
+            (429, json!({"error": {"code": "rate_limit_exceeded"}}), ModelErrorKind::RateLimited),
+            (429, json!({"error": {"type": "insufficient_quota"}}), ModelErrorKind::Payment),
+            (500, json!([{"error": {"code": 500, "message": "internal"}}]), ModelErrorKind::Unavailable),
+            (
+                503,
+                json!({"error": {"type": "unavailable_error", "message": "Loading model"}}),
+                ModelErrorKind::Unavailable,
+            ),
+            (529, json!({"type": "error", "error": {"type": "overloaded_error"}}), ModelErrorKind::Unavailable),
+        ] {
+            assert_eq!(kind(status, &body), wanted, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_failure_inside_a_200_is_read_by_its_code_or_its_words() {
+        let config = ModelConfig::default();
+        let of = |body: Value| inside(&config, &body).error.kind;
+        assert_eq!(of(json!({"error": {"code": 429, "message": "slow"}})), ModelErrorKind::RateLimited);
+        assert_eq!(of(json!({"error": {"code": "server_error", "message": "x"}})), ModelErrorKind::Unavailable);
+        assert_eq!(of(json!({"error": {"message": "maximum context length"}})), ModelErrorKind::Overflow);
+        assert_eq!(of(json!({"error": "boom"})), ModelErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn the_servers_words_are_kept_without_the_key_and_cut() {
+        let config = ModelConfig { api_key: Some(Secret::new("sk-verysecret")), ..ModelConfig::default() };
+        let body = json!({"error": {"message": format!("Incorrect API key: sk-verysecret. {}", "x".repeat(2_000))}});
+        let error = by_status(&config, 401, &Hints::default(), body.to_string().as_bytes()).error;
+        assert!(error.detail.starts_with("HTTP 401: Incorrect API key: [secret]."), "{}", error.detail);
+        assert!(error.detail.len() < 600);
+        let plain = by_status(&config, 502, &Hints::default(), b"<html>Bad gateway</html>").error;
+        assert_eq!(plain.detail, "HTTP 502: <html>Bad gateway</html>");
+    }
+
+    #[test]
+    fn hints_are_read_in_all_their_forms() {
+        let read = |pairs: &[(&str, &str)]| {
+            Hints::read(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(read(&[("retry-after", "3")]).retry_after_ms, Some(3_000));
+        assert_eq!(read(&[("retry-after", "3"), ("retry-after-ms", "250")]).retry_after_ms, Some(250));
+        let dated =
+            read(&[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT"), ("date", "Sat, 21 Nov 2026 10:00:00 GMT")]);
+        assert_eq!(dated.retry_after_ms, Some(30_000));
+        assert_eq!(read(&[("retry-after", "soon")]), Hints::default());
+        assert_eq!(read(&[("retry-after", "-5")]).retry_after_ms, None);
+        assert_eq!(read(&[("x-should-retry", "false")]).should_retry, Some(false));
+    }
+}

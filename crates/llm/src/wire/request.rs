@@ -1,0 +1,257 @@
+//! The body of a completion request. Field order is fixed and the stable part (tools, system prompt, history) is written
+//! the same way on every round, so that a provider's prefix cache can hold it.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use annie_core::message::{CacheTtl, Message, ModelRequest, SystemPart, ToolCall, ToolDef};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::config::{ModelConfig, Profile};
+
+/// Cache breakpoints that a request may carry (Anthropic's limit, which OpenRouter passes on).
+const BREAKPOINTS_MAX: usize = 4;
+/// The longest session id that OpenRouter takes, in characters.
+const SESSION_CHARS_MAX: usize = 256;
+/// What stands in for the result of a call that never got one: every call needs an answer before the next turn.
+const NO_RESULT: &str = "[no result: the call was interrupted]";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_cache_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Line<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<u8>,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(flatten)]
+    extra: &'a BTreeMap<String, Value>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: &'a ToolDef,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    role: &'static str,
+    content: Content<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Nothing(()),
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+struct Part<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize, Clone, Copy)]
+struct CacheControl {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: Cow<'a, str>,
+}
+
+/// The body's bytes.
+pub(crate) fn body(config: &ModelConfig, request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+    let profile = config.profile;
+    let output = request.output_tokens_max;
+    let (max_tokens, max_completion_tokens) =
+        if profile == Profile::OpenAi { (None, Some(output)) } else { (Some(output), None) };
+    let session = Some(clip_chars(&request.session_id, SESSION_CHARS_MAX)).filter(|s| !s.is_empty());
+    let body = Body {
+        model: request.model.as_deref().unwrap_or(&config.model),
+        session_id: session.filter(|_| profile == Profile::OpenRouter),
+        prompt_cache_key: session.filter(|_| profile == Profile::OpenAi),
+        tools: request.tools.iter().map(|function| Tool { r#type: "function", function }).collect(),
+        messages: lines(config, request),
+        parallel_tool_calls: (profile == Profile::LlamaCpp && !request.tools.is_empty()).then_some(true),
+        max_tokens,
+        max_completion_tokens,
+        temperature: config.temperature,
+        priority: (profile == Profile::Vllm && config.send_priority).then_some(request.priority),
+        stream: config.stream,
+        stream_options: (config.stream && profile.wants_usage_option())
+            .then_some(StreamOptions { include_usage: true }),
+        extra: &config.body,
+    };
+    serde_json::to_vec(&body)
+}
+
+fn clip_chars(text: &str, chars: usize) -> &str {
+    text.char_indices().nth(chars).map_or(text, |(at, _)| &text[..at])
+}
+
+fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
+    let parts = config.profile.takes_parts();
+    let marks = config.cache_breakpoints && config.profile == Profile::OpenRouter;
+    let mut lines = Vec::with_capacity(request.messages.len() + 1);
+    if request.system.iter().any(|p| !p.text.is_empty()) {
+        lines.push(plain("system", system(&request.system, parts, marks)));
+    }
+    let marked = marks.then(|| breakpoint(request)).flatten();
+    let mut open: Vec<&str> = Vec::new();
+    for (at, message) in request.messages.iter().enumerate() {
+        if !matches!(message, Message::Tool { .. }) {
+            close(&mut lines, &mut open, parts);
+        }
+        let cache = (marked == Some(at)).then_some(CacheControl { r#type: "ephemeral", ttl: None });
+        match message {
+            Message::User { context, text } => {
+                lines.push(plain("user", user(context.as_deref(), text, parts, cache)));
+            }
+            Message::Assistant { text, tool_calls } => {
+                open = tool_calls.iter().map(|c| c.id.as_str()).collect();
+                lines.push(assistant(text, tool_calls));
+            }
+            Message::Tool { call_id, text } => match open.iter().position(|id| id == call_id) {
+                Some(which) => {
+                    open.remove(which);
+                    lines.push(result(call_id, text, parts, cache));
+                }
+                // A result whose call was cut from the window: servers refuse it as a tool message.
+                None => lines.push(plain("user", user(None, text, parts, cache))),
+            },
+        }
+    }
+    close(&mut lines, &mut open, parts);
+    lines
+}
+
+/// Answers the calls that have no result.
+fn close<'a>(lines: &mut Vec<Line<'a>>, open: &mut Vec<&'a str>, parts: bool) {
+    lines.extend(open.drain(..).map(|id| result(id, NO_RESULT, parts, None)));
+}
+
+/// The message that ends the cacheable history: the last stable one that can carry a mark.
+fn breakpoint(request: &ModelRequest) -> Option<usize> {
+    let stable = request.stable_messages.min(request.messages.len());
+    request.messages[..stable].iter().rposition(|message| match message {
+        Message::User { text, .. } | Message::Tool { text, .. } => !text.is_empty(),
+        Message::Assistant { .. } => false,
+    })
+}
+
+fn plain<'a>(role: &'static str, content: Content<'a>) -> Line<'a> {
+    Line { role, content, tool_calls: Vec::new(), tool_call_id: None }
+}
+
+fn part(text: &str, cache_control: Option<CacheControl>) -> Part<'_> {
+    Part { r#type: "text", text, cache_control }
+}
+
+fn system(system: &[SystemPart], parts: bool, marks: bool) -> Content<'_> {
+    let filled = system.iter().filter(|p| !p.text.is_empty());
+    if !parts {
+        let texts: Vec<&str> = filled.map(|p| p.text.as_str()).collect();
+        return Content::Text(texts.join("\n\n").into());
+    }
+    // One breakpoint is left for the history.
+    let mut left = BREAKPOINTS_MAX - 1;
+    let mark = |ttl: CacheTtl| CacheControl { r#type: "ephemeral", ttl: (ttl == CacheTtl::OneHour).then_some("1h") };
+    Content::Parts(
+        filled
+            .map(|p| {
+                let cache = p.cache.filter(|_| marks && left > 0);
+                left -= usize::from(cache.is_some());
+                part(&p.text, cache.map(mark))
+            })
+            .collect(),
+    )
+}
+
+fn user<'a>(context: Option<&'a str>, text: &'a str, parts: bool, cache: Option<CacheControl>) -> Content<'a> {
+    let context = context.filter(|c| !c.is_empty());
+    match (parts, context) {
+        (true, _) => {
+            let mut all: Vec<Part<'_>> = context.map(|c| part(c, None)).into_iter().collect();
+            all.push(part(text, cache));
+            Content::Parts(all)
+        }
+        (false, Some(context)) => Content::Text(format!("{context}\n\n{text}").into()),
+        (false, None) => Content::Text(text.into()),
+    }
+}
+
+fn assistant<'a>(text: &'a str, tool_calls: &'a [ToolCall]) -> Line<'a> {
+    Line {
+        role: "assistant",
+        content: if text.is_empty() && !tool_calls.is_empty() {
+            Content::Nothing(())
+        } else {
+            Content::Text(text.into())
+        },
+        tool_calls: tool_calls
+            .iter()
+            .map(|call| Call {
+                id: &call.id,
+                r#type: "function",
+                function: Function { name: &call.name, arguments: sound(&call.arguments) },
+            })
+            .collect(),
+        tool_call_id: None,
+    }
+}
+
+/// Arguments that a server can parse: some refuse the whole request over one call that the model itself got wrong.
+fn sound(arguments: &str) -> Cow<'_, str> {
+    let is_object =
+        arguments.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok();
+    if is_object { arguments.into() } else { json!({"invalid_json": arguments}).to_string().into() }
+}
+
+fn result<'a>(call_id: &'a str, text: &'a str, parts: bool, cache: Option<CacheControl>) -> Line<'a> {
+    let content = if parts { Content::Parts(vec![part(text, cache)]) } else { Content::Text(text.into()) };
+    Line { role: "tool", content, tool_calls: Vec::new(), tool_call_id: Some(call_id) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use super::*;
+
+fn config(profile: Profile) -> ModelConfig {
+    ModelConfig { profile, model: "m".to_owned(), ..ModelConfig::default() }
+}
+
+fn call(id: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: id.to_owned(), name: "get_skill".to_owned(), arguments: arguments.to_owned() }
+}
+
+/// A turn at its second round: a past exchange, a request with its context, a call and its result.
+fn request() -> ModelRequest {
+    ModelRequest {
+        model: None,
+        system: vec![
+            SystemPart { text: "shared".into(), cache: Some(CacheTtl::OneHour) },
+            SystemPart { text: "User: Ann".into(), cache: Some(CacheTtl::FiveMinutes) },
+        ],
+        messages: vec![
+            Message::user("earlier"),
+            Message::assistant("answered"),
+            Message::User { context: Some("it is noon".into()), text: "now".into() },
+            Message::Assistant { text: String::new(), tool_calls: vec![call("c1", "{\"domain\":\"tasks\"}")] },
+            Message::Tool { call_id: "c1".into(), text: "skills".into() },
+        ],
+        stable_messages: 2,
+        tools: vec![ToolDef {
+            name: "get_skill".into(),
+            description: "d".into(),
+            parameters: json!({"type": "object", "properties": {"b": {}, "a": {}}}),
+        }],
+        output_tokens_max: 2_000,
+        session_id: "conv_1".into(),
+        priority: 3,
+    }
+}
+
+fn sent(config: &ModelConfig, request: &ModelRequest) -> Value {
+    serde_json::from_slice(&body(config, request).unwrap()).unwrap()
+}
+
+#[test]
+fn openrouter_gets_parts_with_breakpoints_and_the_session() {
+    let body = sent(&config(Profile::OpenRouter), &request());
+    assert_eq!(body["session_id"], "conv_1");
+    let system = &body["messages"][0]["content"];
+    assert_eq!(system[0]["cache_control"], json!({"type": "ephemeral", "ttl": "1h"}));
+    assert_eq!(system[1]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(body["messages"][1]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+    assert_eq!(
+        body["messages"][3]["content"],
+        json!([{"type": "text", "text": "it is noon"}, {"type": "text", "text": "now"}])
+    );
+    assert_eq!(body["max_tokens"], 2_000);
+    assert!(body["stream_options"].is_null() && body["parallel_tool_calls"].is_null() && body["priority"].is_null());
+}
+
+#[test]
+fn there_are_never_more_breakpoints_than_a_provider_takes() {
+    let mut request = request();
+    request.system =
+        (0..6).map(|n| SystemPart { text: format!("part {n}"), cache: Some(CacheTtl::FiveMinutes) }).collect();
+    let text = sent(&config(Profile::OpenRouter), &request).to_string();
+    assert_eq!(text.matches("cache_control").count(), BREAKPOINTS_MAX);
+    let off = ModelConfig { cache_breakpoints: false, ..config(Profile::OpenRouter) };
+    assert!(!sent(&off, &request).to_string().contains("cache_control"));
+}
+
+#[test]
+fn other_servers_get_plain_texts() {
+    for profile in [Profile::Vllm, Profile::LlamaCpp, Profile::Ollama, Profile::Generic] {
+        let body = sent(&config(profile), &request());
+        assert_eq!(body["messages"][0]["content"], "shared\n\nUser: Ann", "{profile:?}");
+        assert_eq!(body["messages"][3]["content"], "it is noon\n\nnow");
+        assert_eq!(body["messages"][5], json!({"role": "tool", "content": "skills", "tool_call_id": "c1"}));
+        assert_eq!(body["stream_options"], json!({"include_usage": true}));
+        assert!(body["session_id"].is_null());
+        assert_eq!(body["parallel_tool_calls"].as_bool(), (profile == Profile::LlamaCpp).then_some(true));
+    }
+}
+
+#[test]
+fn openai_has_its_own_names() {
+    let body = sent(&config(Profile::OpenAi), &request());
+    assert_eq!(body["max_completion_tokens"], 2_000);
+    assert_eq!(body["prompt_cache_key"], "conv_1");
+    assert!(body["max_tokens"].is_null() && body["session_id"].is_null());
+    assert!(!body.to_string().contains("cache_control"));
+}
+
+#[test]
+fn priority_goes_out_only_when_it_is_configured() {
+    assert!(sent(&config(Profile::Vllm), &request())["priority"].is_null());
+    let on = ModelConfig { send_priority: true, ..config(Profile::Vllm) };
+    assert_eq!(sent(&on, &request())["priority"], 3);
+}
+
+#[test]
+fn extra_fields_and_a_requested_model_are_sent() {
+    let mut config = config(Profile::OpenRouter);
+    config.temperature = Some(0.5);
+    config.body.insert("provider".into(), json!({"data_collection": "deny"}));
+    let body = sent(&config, &ModelRequest { model: Some("other".into()), ..request() });
+    assert_eq!(body["model"], "other");
+    assert_eq!(body["temperature"], 0.5);
+    assert_eq!(body["provider"], json!({"data_collection": "deny"}));
+}
+
+#[test]
+fn the_prefix_is_the_same_bytes_between_two_rounds() {
+    for profile in [Profile::OpenRouter, Profile::OpenAi, Profile::Vllm, Profile::Generic] {
+        let mut config = config(profile);
+        config.body.insert("top_p".into(), json!(0.9));
+        let first = request();
+        let mut second = first.clone();
+        second.messages.push(Message::Assistant { text: "more".into(), tool_calls: vec![call("c2", "{}")] });
+        second.messages.push(Message::Tool { call_id: "c2".into(), text: "result".into() });
+        let (a, b) = (body(&config, &first).unwrap(), body(&config, &second).unwrap());
+        let common = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+        let prefix = String::from_utf8_lossy(&a[..common]).into_owned();
+        let last = "\"tool_call_id\":\"c1\"}";
+        assert!(prefix.ends_with(last), "{profile:?}: the common prefix ends with {:?}", &prefix[prefix.len() - 60..]);
+        assert!(prefix.contains("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_skill\""));
+        assert_eq!(body(&config, &first).unwrap(), a, "{profile:?}: the same request gives the same bytes");
+    }
+}
+
+#[test]
+fn a_moved_breakpoint_changes_nothing_but_the_mark() {
+    let first = request();
+    let second = ModelRequest { stable_messages: 5, ..first.clone() };
+    let strip = |request: &ModelRequest| {
+        let text = String::from_utf8(body(&config(Profile::OpenRouter), request).unwrap()).unwrap();
+        text.replace(",\"cache_control\":{\"type\":\"ephemeral\"}", "")
+    };
+    assert_eq!(strip(&first), strip(&second));
+    let marked = sent(&config(Profile::OpenRouter), &second);
+    assert_eq!(marked["messages"][5]["content"][0]["cache_control"], json!({"type": "ephemeral"}));
+}
+
+#[test]
+fn every_call_is_answered_and_no_answer_is_an_orphan() {
+    let mut request = request();
+    request.messages = vec![
+        Message::Tool { call_id: "gone".into(), text: "late".into() },
+        Message::Assistant { text: String::new(), tool_calls: vec![call("a", "{}"), call("b", "{}")] },
+        Message::Tool { call_id: "b".into(), text: "done".into() },
+        Message::user("and now?"),
+        Message::Assistant { text: "x".into(), tool_calls: vec![call("c", "{}")] },
+    ];
+    let body = sent(&config(Profile::Generic), &request);
+    let lines: Vec<(String, String)> = body["messages"].as_array().unwrap()[1..]
+        .iter()
+        .map(|m| (m["role"].as_str().unwrap().to_owned(), m["tool_call_id"].as_str().unwrap_or_default().to_owned()))
+        .collect();
+    let wanted =
+        [("user", ""), ("assistant", ""), ("tool", "b"), ("tool", "a"), ("user", ""), ("assistant", ""), ("tool", "c")];
+    assert_eq!(lines, wanted.map(|(r, i)| (r.to_owned(), i.to_owned())));
+    assert_eq!(body["messages"][2]["content"], Value::Null);
+    assert_eq!(body["messages"][5]["content"], "and now?");
+}
+
+#[test]
+fn broken_arguments_go_back_as_something_that_parses() {
+    let mut request = request();
+    request.messages = vec![
+        Message::Assistant { text: String::new(), tool_calls: vec![call("a", "{\"x\": "), call("b", "[1]")] },
+        Message::Tool { call_id: "a".into(), text: "bad JSON".into() },
+        Message::Tool { call_id: "b".into(), text: "not an object".into() },
+    ];
+    let body = sent(&config(Profile::Generic), &request);
+    for n in 0..2 {
+        let arguments = body["messages"][1]["tool_calls"][n]["function"]["arguments"].as_str().unwrap();
+        assert!(serde_json::from_str::<Value>(arguments).unwrap()["invalid_json"].is_string());
+    }
+}
+
+#[test]
+fn a_long_session_id_is_cut_at_a_character() {
+    let request = ModelRequest { session_id: "ž".repeat(300), ..request() };
+    assert_eq!(sent(&config(Profile::OpenRouter), &request)["session_id"], "ž".repeat(256));
+}

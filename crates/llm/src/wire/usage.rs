@@ -1,0 +1,202 @@
+//! What a call cost, out of the many ways in which servers say it. OpenAI and OpenRouter count cached tokens inside
+//! `prompt_tokens`, Anthropic's own names count them beside `input_tokens` (ruling 9): two formulas, one result.
+
+use annie_core::message::Usage;
+use serde::{Deserialize, Deserializer};
+
+use crate::config::Price;
+
+/// `usage` as servers send it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WireUsage {
+    #[serde(deserialize_with = "count")]
+    prompt_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+    #[serde(deserialize_with = "count")]
+    input_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    output_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    cache_creation_input_tokens: Option<u64>,
+    #[serde(deserialize_with = "number")]
+    cost: Option<f64>,
+    cost_details: Option<CostDetails>,
+    #[serde(deserialize_with = "flag")]
+    is_byok: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    #[serde(deserialize_with = "count")]
+    cached_tokens: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    #[serde(deserialize_with = "count")]
+    reasoning_tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct CostDetails {
+    #[serde(deserialize_with = "number")]
+    upstream_inference_cost: Option<f64>,
+}
+
+/// llama.cpp's `timings`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Timings {
+    #[serde(deserialize_with = "count")]
+    cache_n: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    prompt_n: Option<u64>,
+    #[serde(deserialize_with = "count")]
+    predicted_n: Option<u64>,
+}
+
+/// A count: a whole number, a number with a fraction of nothing, or anything else for "not said".
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(number(deserializer)?.filter(|n| *n >= 0.0).map(
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above; token counts")]
+        |n| n as u64,
+    ))
+}
+
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(value.as_f64().or_else(|| value.as_str().and_then(|s| s.parse().ok())).filter(|n| n.is_finite()))
+}
+
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(serde_json::Value::deserialize(deserializer)?.as_bool().unwrap_or(false))
+}
+
+/// One call's usage.
+pub(crate) fn usage(wire: Option<&WireUsage>, timings: Option<&Timings>, price: Option<&Price>) -> Usage {
+    let mut usage = Usage::default();
+    if let Some(timings) = timings {
+        let cached = timings.cache_n.unwrap_or(0);
+        usage.cached_tokens = cached;
+        usage.input_tokens = cached + timings.prompt_n.unwrap_or(0);
+        usage.output_tokens = timings.predicted_n.unwrap_or(0);
+    }
+    let mut told_cost = None;
+    if let Some(wire) = wire {
+        let details = wire.prompt_tokens_details.clone().unwrap_or_default();
+        let read = details.cached_tokens.or(wire.cache_read_input_tokens);
+        let written = details.cache_write_tokens.or(wire.cache_creation_input_tokens);
+        // Anthropic's own names exclude what the cache did.
+        let beside = || wire.input_tokens.map(|n| n + read.unwrap_or(0) + written.unwrap_or(0));
+        usage.input_tokens = wire.prompt_tokens.or_else(beside).unwrap_or(usage.input_tokens);
+        usage.output_tokens = wire.completion_tokens.or(wire.output_tokens).unwrap_or(usage.output_tokens);
+        usage.cached_tokens = read.unwrap_or(usage.cached_tokens);
+        usage.cache_written_tokens = written.unwrap_or(0);
+        usage.reasoning_tokens = wire.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens).unwrap_or(0);
+        // With the user's own key OpenRouter's cost is its fee only; the provider bills the rest.
+        let upstream = wire.cost_details.as_ref().and_then(|d| d.upstream_inference_cost).filter(|_| wire.is_byok);
+        told_cost = wire.cost.map(|cost| cost + upstream.unwrap_or(0.0));
+    }
+    usage.cost_usd = told_cost.or_else(|| price.map(|p| priced(&usage, p))).unwrap_or(0.0);
+    usage
+}
+
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+fn priced(usage: &Usage, price: &Price) -> f64 {
+    let plain = usage.input_tokens.saturating_sub(usage.cached_tokens).saturating_sub(usage.cache_written_tokens);
+    let sum = plain as f64 * price.input
+        + usage.cached_tokens as f64 * price.cached_input.unwrap_or(price.input)
+        + usage.cache_written_tokens as f64 * price.cache_write.unwrap_or(price.input)
+        + usage.output_tokens as f64 * price.output;
+    sum / 1e6
+}
+
+/// Whether a server has very likely dropped part of the prompt without saying so (Ollama does): it counted less than half
+/// of what the prompt's bytes suggest.
+pub(crate) const fn looks_truncated(prompt_bytes: usize, usage: &Usage) -> bool {
+    // Four bytes a token for English prose; a prompt below 8 KiB fits every default context.
+    prompt_bytes > 8 * 1024 && usage.input_tokens > 0 && usage.input_tokens < prompt_bytes as u64 / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(wire: Value) -> Usage {
+        usage(Some(&serde_json::from_value(wire).unwrap()), None, None)
+    }
+
+    #[test]
+    fn openrouter_counts_the_cache_inside_and_says_the_price() {
+        let got = read(json!({"prompt_tokens": 10339, "completion_tokens": 60, "total_tokens": 10399,
+            "prompt_tokens_details": {"cached_tokens": 10318, "cache_write_tokens": 7},
+            "completion_tokens_details": {"reasoning_tokens": 5}, "cost": 0.0041, "unknown": {"a": 1}}));
+        assert_eq!((got.input_tokens, got.output_tokens, got.cached_tokens), (10_339, 60, 10_318));
+        assert_eq!((got.cache_written_tokens, got.reasoning_tokens), (7, 5));
+        assert!((got.cost_usd - 0.0041).abs() < 1e-12);
+    }
+
+    #[test]
+    fn with_ones_own_key_the_provider_bills_beside_the_fee() {
+        let got = read(json!({"prompt_tokens": 1, "cost": 0.001, "is_byok": true,
+            "cost_details": {"upstream_inference_cost": 0.02}}));
+        assert!((got.cost_usd - 0.021).abs() < 1e-12);
+    }
+
+    #[test]
+    fn anthropics_own_names_count_the_cache_beside() {
+        let got = read(json!({"input_tokens": 100, "output_tokens": 9, "cache_read_input_tokens": 900,
+            "cache_creation_input_tokens": 50}));
+        assert_eq!((got.input_tokens, got.cached_tokens, got.cache_written_tokens), (1_050, 900, 50));
+    }
+
+    #[test]
+    fn llamacpp_timings_fill_what_usage_leaves_out() {
+        let timings: Timings =
+            serde_json::from_value(json!({"cache_n": 30, "prompt_n": 12, "predicted_n": 4})).unwrap();
+        let alone = usage(None, Some(&timings), None);
+        assert_eq!((alone.input_tokens, alone.cached_tokens, alone.output_tokens), (42, 30, 4));
+        let wire: WireUsage = serde_json::from_value(json!({"prompt_tokens": 42, "completion_tokens": 4})).unwrap();
+        assert_eq!(usage(Some(&wire), Some(&timings), None).cached_tokens, 30);
+    }
+
+    #[test]
+    fn odd_types_are_read_as_not_said() {
+        let got = read(json!({"prompt_tokens": null, "completion_tokens": 3.0, "cost": "0.5",
+            "prompt_tokens_details": null, "is_byok": "no"}));
+        assert_eq!((got.input_tokens, got.output_tokens), (0, 3));
+        assert!((got.cost_usd - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn configured_prices_are_used_where_the_server_is_silent() {
+        let price = Price { input: 3.0, cached_input: Some(0.3), cache_write: None, output: 15.0 };
+        let wire: WireUsage = serde_json::from_value(json!({"prompt_tokens": 1_000_000, "completion_tokens": 100_000,
+            "prompt_tokens_details": {"cached_tokens": 500_000}}))
+        .unwrap();
+        let got = usage(Some(&wire), None, Some(&price));
+        assert!((got.cost_usd - (1.5 + 0.15 + 1.5)).abs() < 1e-9, "{}", got.cost_usd);
+    }
+
+    #[test]
+    fn a_prompt_that_was_cut_in_silence_is_noticed() {
+        let counted = |tokens| Usage { input_tokens: tokens, ..Usage::default() };
+        assert!(looks_truncated(40_000, &counted(4_096)));
+        assert!(!looks_truncated(40_000, &counted(9_000)));
+        assert!(!looks_truncated(40_000, &counted(0)));
+        assert!(!looks_truncated(4_000, &counted(10)));
+    }
+}
