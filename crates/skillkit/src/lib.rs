@@ -1,1 +1,19 @@
 //! Skills: files, catalogue, argument declarations, built-in handlers, runner.
+//!
+//! A skill is a file (`skills/<domain>/<verb>.md` or `<name>/SKILL.md`) and, for a command skill, a [`builtin`] handler.
+//! [`FileCatalog`] keeps the picture of all skills fresh, [`Runner`] carries one out, [`validate`] says what is wrong with
+//! files before they are used.
+
+mod builtin;
+mod catalog;
+mod error;
+mod files;
+mod handler;
+mod runner;
+mod text;
+pub mod when;
+
+pub use catalog::FileCatalog;
+pub use error::SkillError;
+pub use files::{Problem, Severity, validate};
+pub use runner::{Runner, RunnerParts};

@@ -147,7 +147,7 @@ impl View<'_> {
     }
 }
 
-/// A skill with the flags that its format takes: a prompt skill takes `--args TEXT` and nothing else.
+/// A skill with its flags: a prompt skill that declares none takes `--args TEXT`.
 struct Form<'a> {
     skill: &'a SkillSpec,
     args: std::borrow::Cow<'a, [ArgSpec]>,
@@ -156,8 +156,8 @@ struct Form<'a> {
 impl<'a> Form<'a> {
     fn of(skill: &'a SkillSpec) -> Self {
         let args = match skill.format {
-            SkillFormat::Command => skill.args.as_slice().into(),
-            SkillFormat::Prompt { .. } => vec![prompt_arg()].into(),
+            SkillFormat::Prompt { .. } if skill.args.is_empty() => vec![prompt_arg()].into(),
+            SkillFormat::Prompt { .. } | SkillFormat::Command => skill.args.as_slice().into(),
         };
         Self { skill, args }
     }
@@ -226,7 +226,7 @@ impl<'a> Form<'a> {
         let missing: Vec<&ArgSpec> = self.missing(given).collect();
         let target = match missing.as_slice() {
             [arg] if arg.kind == ArgKind::Text => Some(*arg),
-            [] if self.is_prompt() => self.args.iter().find(|a| !given.contains_key(&a.name)),
+            [] if self.is_prompt() => self.args.iter().find(|a| a.name == "args" && !given.contains_key(&a.name)),
             _ => None,
         };
         let Some(arg) = target else {

@@ -1,0 +1,67 @@
+//! `memory.save`: idempotent, because the store keys the memory by the intent and merges near-duplicates.
+
+use annie_core::{outcome::Outcome, ports::NewMemory, skill::Effect};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Category;
+use crate::{
+    handler::{Ctx, Handler, Ran},
+    text,
+};
+
+/// The longest memory, in characters: a statement, not a document.
+const CONTENT_CHARS_MAX: usize = 4_000;
+/// How much of it the answer repeats, in bytes.
+const SUMMARY_BYTES_MAX: usize = 200;
+
+pub(crate) struct Save;
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Args {
+    /// The information to remember, as a clear, standalone statement: 'User prefers Elixir over Ruby for backend work'.
+    content: String,
+    /// Tags for categorization and retrieval: preference,tech-stack. Lower case, hyphenated.
+    #[serde(default)]
+    tags: Vec<String>,
+    /// What kind of thing it is.
+    #[serde(default = "context")]
+    category: Category,
+    /// How important it is, 0 to 1; higher for explicit instructions and critical preferences.
+    #[serde(default = "half")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    importance: f64,
+}
+
+const fn context() -> Category {
+    Category::Context
+}
+
+const fn half() -> f64 {
+    0.5
+}
+
+impl Handler for Save {
+    type Args = Args;
+    const NAME: &'static str = "memory.save";
+    const EFFECT: Effect = Effect::Idempotent;
+
+    async fn run(ctx: Ctx, args: Args) -> Ran {
+        let new = NewMemory {
+            content: text::bounded("content", &args.content, CONTENT_CHARS_MAX)?,
+            tags: text::tags(&args.tags)?,
+            category: args.category.into(),
+            importance: args.importance,
+        };
+        let call = &ctx.call;
+        let saved = ctx.tools.memories.save_memory(call.user.clone(), call.intent, new, call.now).await?;
+        let summary = text::brief(&saved.memory.content, SUMMARY_BYTES_MAX);
+        let said = if saved.merged {
+            format!("Saved: {summary} (merged with what was already remembered)")
+        } else {
+            format!("Saved: {summary}")
+        };
+        Ok(Outcome::success(said).with_evidence(json!({"number": saved.memory.number, "merged": saved.merged})))
+    }
+}

@@ -1,0 +1,34 @@
+//! The built-in handlers: one file per verb, one line each in the list below. A handler without a skill file, or the other
+//! way round, fails a test.
+
+mod memory;
+pub(crate) mod notes;
+mod system;
+mod tasks;
+
+use crate::handler::{Builtin, builtin};
+
+/// All handlers, sorted by name.
+pub(crate) static ALL: &[Builtin] = &[
+    builtin::<memory::save::Save>(),
+    builtin::<memory::search::Search>(),
+    builtin::<notes::create::Create>(),
+    builtin::<notes::edit::Edit>(),
+    builtin::<notes::read::Read>(),
+    builtin::<notes::search::Search>(),
+    builtin::<system::help::Help>(),
+    builtin::<system::time::Time>(),
+    builtin::<tasks::create::Create>(),
+    builtin::<tasks::delete::Delete>(),
+    builtin::<tasks::get::Get>(),
+    builtin::<tasks::search::Search>(),
+    builtin::<tasks::update::Update>(),
+];
+
+/// The handler of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Builtin> {
+    ALL.iter().find(|b| b.name == name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! One user's folder of notes.
+
+use std::io::{self, Write as _};
+
+use cap_std::fs::Dir;
+
+use super::name::{path_of, title_of};
+use crate::{
+    error::SkillError,
+    files::{FILE_BYTES_MAX, FolderTree, Tree, read_text},
+};
+
+/// How many notes one user may have.
+pub(super) const NOTES_MAX: usize = 10_000;
+/// How many names an error suggests.
+const NEAR_MAX: usize = 3;
+
+pub(super) struct Home {
+    pub(super) dir: Dir,
+}
+
+impl Home {
+    pub(super) const fn new(dir: Dir) -> Self {
+        Self { dir }
+    }
+
+    /// All notes' files, sorted.
+    pub(super) fn list(&self) -> Result<Vec<String>, SkillError> {
+        let dir = self.dir.try_clone().map_err(|e| SkillError::io("cannot open the notes folder", e))?;
+        let mut paths = FolderTree::within(dir).list().paths;
+        paths.retain(|path| path.ends_with(".md"));
+        Ok(paths)
+    }
+
+    /// A note's text, or nothing if there is no such file.
+    pub(super) fn read(&self, path: &str) -> Result<Option<String>, SkillError> {
+        match read_text(&self.dir, path) {
+            Ok(text) => Ok(Some(text)),
+            Err(SkillError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of an existing note: by its title, in any case, or by its last part alone if only one has it.
+    pub(super) fn find(&self, title: &str) -> Result<String, SkillError> {
+        let wanted = path_of(title)?;
+        if self.dir.symlink_metadata(&wanted).is_ok() {
+            return Ok(wanted);
+        }
+        let paths = self.list()?;
+        let wanted = title_of(&wanted).to_lowercase();
+        let whole = paths.iter().filter(|p| title_of(p).to_lowercase() == wanted);
+        let last = paths.iter().filter(|p| title_of(p).to_lowercase().rsplit('/').next() == Some(&wanted));
+        let mut found: Vec<&String> = whole.chain(last).collect();
+        found.dedup();
+        match found.as_slice() {
+            [only] => Ok((*only).clone()),
+            [] => Err(SkillError::NotFound {
+                what: format!("There is no note '{}'.", title.trim()),
+                near: near(&paths, &wanted),
+            }),
+            several => {
+                let titles: Vec<&str> = several.iter().map(|p| title_of(p)).collect();
+                Err(SkillError::argument("title", format!("could be several notes: {}", titles.join(", "))))
+            }
+        }
+    }
+
+    /// Puts a whole text in a file's place: a crash leaves the old or the new one, never half of it.
+    pub(super) fn replace(&self, path: &str, text: &str) -> Result<(), SkillError> {
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(SkillError::TooLarge(format!(
+                "A note has at most {FILE_BYTES_MAX} bytes, not {}.",
+                text.len()
+            )));
+        }
+        let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
+        let written = (|| {
+            self.dir.create_dir_all(folder)?;
+            let folder = self.dir.open_dir(folder)?;
+            let temporary = format!(".{file}.tmp");
+            let mut new = folder.create(&temporary)?;
+            new.write_all(text.as_bytes())?;
+            new.sync_all()?;
+            folder.rename(&temporary, &folder, file)?;
+            // The new name is durable only when its folder is.
+            folder.open(".")?.sync_all()
+        })();
+        written.map_err(|error: io::Error| match error.kind() {
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => {
+                SkillError::Conflict(format!("'{}' is in the way of something else.", title_of(path)))
+            }
+            io::ErrorKind::PermissionDenied if self.leads_outside(folder) => {
+                SkillError::Outside(format!("'{}' leads outside the notes folder.", title_of(path)))
+            }
+            _ => SkillError::io(format!("cannot write the note '{}'", title_of(path)), error),
+        })
+    }
+
+    fn leads_outside(&self, folder: &str) -> bool {
+        let mut parts = String::new();
+        folder.split('/').any(|part| {
+            parts.push_str(part);
+            let is_link = self.dir.symlink_metadata(&parts).map_or(true, |m| m.is_symlink());
+            parts.push('/');
+            is_link
+        })
+    }
+}
+
+fn near(paths: &[String], wanted: &str) -> Vec<String> {
+    let words: Vec<&str> = wanted.split(|c: char| !c.is_alphanumeric()).filter(|w| w.len() > 2).collect();
+    let hit = |path: &&String| words.iter().any(|w| path.to_lowercase().contains(w));
+    paths.iter().filter(hit).take(NEAR_MAX).map(|p| title_of(p).to_owned()).collect()
+}

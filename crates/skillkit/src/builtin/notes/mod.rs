@@ -1,0 +1,105 @@
+//! Notes: a folder of markdown files for each user. Every path is checked, and the folder is opened as a capability
+//! besides, so that neither a title nor a symbolic link reaches outside it. Files are replaced whole, never written in
+//! place, and a journal of intents makes writing the same twice harmless.
+
+pub(crate) mod create;
+pub(crate) mod edit;
+mod home;
+mod journal;
+mod name;
+pub(crate) mod read;
+pub(crate) mod search;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use annie_core::ids::UserId;
+use cap_std::{ambient_authority, fs::Dir};
+use home::Home;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    error::SkillError,
+    files::split,
+    handler::Ctx,
+    runner::{Tools, beside},
+};
+
+/// How many users' writers can work at the same time.
+const LOCKS: usize = 16;
+
+/// All users' notes.
+pub(crate) struct Notes {
+    folder: PathBuf,
+    /// A read and the write that follows it must not be parted by another writer of the same user.
+    locks: [Mutex<()>; LOCKS],
+}
+
+impl Notes {
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder, locks: Default::default() }
+    }
+
+    /// One user's folder, made if it is missing.
+    fn home(&self, user: &UserId) -> Result<Home, SkillError> {
+        let failed = |e| SkillError::io("cannot open the notes folder", e);
+        Dir::create_ambient_dir_all(&self.folder, ambient_authority()).map_err(failed)?;
+        let all = Dir::open_ambient_dir(&self.folder, ambient_authority()).map_err(failed)?;
+        let own = name::folder_of(user);
+        all.create_dir_all(&own).map_err(failed)?;
+        Ok(Home::new(all.open_dir(&own).map_err(failed)?))
+    }
+
+    fn lock(&self, user: &UserId) -> MutexGuard<'_, ()> {
+        let which = usize::from(Sha256::digest(user.as_str())[0]) % LOCKS;
+        self.locks[which].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Works on the user's folder beside the asynchronous threads.
+async fn at_home<T: Send + 'static>(
+    ctx: &Ctx,
+    work: impl FnOnce(&Home) -> Result<T, SkillError> + Send + 'static,
+) -> Result<T, SkillError> {
+    let (tools, user): (Arc<Tools>, _) = (Arc::clone(&ctx.tools), ctx.call.user.clone());
+    beside(move || work(&tools.notes.home(&user)?)).await
+}
+
+/// The same as the only writer.
+async fn writing<T: Send + 'static>(
+    ctx: &Ctx,
+    work: impl FnOnce(&Home) -> Result<T, SkillError> + Send + 'static,
+) -> Result<T, SkillError> {
+    let (tools, user): (Arc<Tools>, _) = (Arc::clone(&ctx.tools), ctx.call.user.clone());
+    beside(move || {
+        let _only = tools.notes.lock(&user);
+        work(&tools.notes.home(&user)?)
+    })
+    .await
+}
+
+/// A note's head, if it has one, and where its text begins.
+fn head_of(text: &str) -> Option<(&str, usize)> {
+    split(text).map(|(head, body)| (head, text.len() - body.len()))
+}
+
+/// The tags in a note's head: a list, or one text with commas.
+fn tags_of(text: &str) -> Vec<String> {
+    let head = head_of(text).and_then(|(head, _)| serde_yaml_ng::from_str::<serde_yaml_ng::Value>(head).ok());
+    let tags = match head.as_ref().and_then(|h| h.get("tags")) {
+        Some(serde_yaml_ng::Value::Sequence(items)) => {
+            items.iter().filter_map(|t| t.as_str().map(str::to_owned)).collect()
+        }
+        Some(serde_yaml_ng::Value::String(words)) => {
+            words.split([',', ' ']).filter(|w| !w.is_empty()).map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    };
+    // A head that somebody wrote by hand may hold what would not be taken from a flag.
+    crate::text::tags(&tags).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

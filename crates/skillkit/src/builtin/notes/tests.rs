@@ -1,0 +1,211 @@
+//! Notes through the runner: confinement, conflicts, repeated intents.
+
+use std::{fs, os::unix::fs::symlink, path::PathBuf};
+
+use annie_core::{
+    outcome::{Outcome, Status},
+    ports::SkillRunner,
+};
+use serde_json::{Value, json};
+
+use crate::runner::tests::{World, call, world};
+
+impl World {
+    fn home(&self) -> PathBuf {
+        self.folder.path().join("notes/ann")
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.home().join(path)).unwrap()
+    }
+
+    async fn as_intent(&self, intent: &str, skill: &str, arguments: Value) -> Outcome {
+        self.runner.run(call(intent, skill, arguments)).await
+    }
+}
+
+fn word(outcome: &Outcome) -> &str {
+    outcome.error_type.as_deref().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_note_is_created_read_edited_and_found() {
+    let world = world();
+    let new = json!({"title": "work/Groceries", "content": "- milk\n- eggs", "tags": ["Shop", "2026"]});
+    assert_eq!(world.data("notes.create", new).await, "Created note 'work/Groceries'.");
+    assert_eq!(world.text("work/Groceries.md"), "---\ntags: [shop, \"2026\"]\n---\n\n- milk\n- eggs\n");
+    world.data("notes.edit", json!({"title": "groceries", "append": "- bread"})).await;
+    world.data("notes.edit", json!({"title": "groceries", "prepend": "For Saturday:"})).await;
+    let said = world.data("notes.edit", json!({"title": "groceries", "replace": "- milk", "with": "- oat milk"})).await;
+    assert_eq!(said, "Replaced text in note 'work/Groceries'.");
+    assert_eq!(
+        world.data("notes.read", json!({"title": "GROCERIES"})).await,
+        "# work/Groceries\n\n---\ntags: [shop, \"2026\"]\n---\n\nFor Saturday:\n- oat milk\n- eggs\n- bread"
+    );
+    let said = world.data("notes.read", json!({"title": "groceries", "from_line": 6, "lines": 1})).await;
+    assert_eq!(said, "# work/Groceries\n\n- oat milk\n\n[lines 6 to 6 of 8]");
+    world.data("notes.create", json!({"title": "other", "content": "milk, much milk, Milk"})).await;
+    assert_eq!(
+        world.data("notes.search", json!({"query": "MILK"})).await,
+        "Found 2 notes matching 'MILK':\n\n- other: milk, much milk, Milk\n- work/Groceries [shop, 2026]: - oat milk"
+    );
+    let said = world.data("notes.search", json!({"tag": "shop", "query": "eggs groceries"})).await;
+    assert_eq!(said, "Found 1 note matching 'eggs groceries' tagged shop:\n\n- work/Groceries [shop, 2026]: - eggs");
+    assert_eq!(world.data("notes.search", json!({"query": "tea"})).await, "No notes found matching 'tea'.");
+    assert!(world.data("notes.search", json!({"limit": 1})).await.starts_with("Found 2 notes (the first 1):"));
+}
+
+#[tokio::test]
+async fn titles_cannot_leave_the_folder() {
+    let world = world();
+    fs::create_dir_all(world.home()).unwrap();
+    fs::write(world.folder.path().join("secret.md"), "secret").unwrap();
+    fs::create_dir_all(world.folder.path().join("notes/bob")).unwrap();
+    fs::write(world.folder.path().join("notes/bob/diary.md"), "secret").unwrap();
+    let secret = world.folder.path().join("secret.md").to_string_lossy().into_owned();
+    for title in ["../../secret", "../bob/diary", "a/../../bob/diary", "..\\bob\\diary", secret.as_str(), "/etc/passwd"]
+    {
+        for (skill, arguments) in [
+            ("notes.read", json!({"title": title})),
+            ("notes.create", json!({"title": title, "content": "x"})),
+            ("notes.edit", json!({"title": title, "append": "x"})),
+        ] {
+            let outcome = world.run(skill, arguments).await;
+            assert_eq!((outcome.status, word(&outcome)), (Status::ErrorBlocked, "outside_folder"), "{skill} {title}");
+        }
+    }
+    assert_eq!(fs::read_to_string(world.folder.path().join("notes/bob/diary.md")).unwrap(), "secret");
+}
+
+#[tokio::test]
+async fn links_cannot_leave_the_folder() {
+    let world = world();
+    fs::create_dir_all(world.home()).unwrap();
+    let outside = world.folder.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("secret.md"), "secret").unwrap();
+    symlink(outside.join("secret.md"), world.home().join("file.md")).unwrap();
+    symlink(&outside, world.home().join("folder")).unwrap();
+    symlink("../../outside", world.home().join("relative")).unwrap();
+    for title in ["file", "folder/secret", "relative/secret"] {
+        let read = world.run("notes.read", json!({"title": title})).await;
+        assert!(!read.status.is_ok() && !read.data.contains("secret\n"), "{title}: {read:?}");
+        let edit = world.run("notes.edit", json!({"title": title, "append": "x"})).await;
+        assert!(!edit.status.is_ok(), "{title}: {edit:?}");
+    }
+    for title in ["folder/new", "relative/new", "folder/secret"] {
+        let created = world.run("notes.create", json!({"title": title, "content": "x"})).await;
+        assert_eq!((created.status, word(&created)), (Status::ErrorBlocked, "outside_folder"), "{title}: {created:?}");
+    }
+    let found = world.run("notes.search", json!({"query": "secret"})).await;
+    assert_eq!(found.evidence["count"], 0, "{found:?}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(outside.join("secret.md")).unwrap(), "secret");
+}
+
+#[tokio::test]
+async fn creating_the_same_again_is_a_success_and_another_note_is_a_conflict() {
+    let world = world();
+    let new = json!({"title": "plan", "content": "one"});
+    let first = world.as_intent("a", "notes.create", new.clone()).await;
+    assert_eq!(world.as_intent("a", "notes.create", new.clone()).await, first);
+    let other = world.as_intent("b", "notes.create", new).await;
+    assert_eq!(other.data, "The note 'plan' is there already with this content.");
+    for title in ["plan", "Plan"] {
+        let taken = world.run("notes.create", json!({"title": title, "content": "two"})).await;
+        assert_eq!((taken.status, word(&taken)), (Status::ErrorPermanent, "conflict"), "{taken:?}");
+    }
+    assert_eq!(world.text("plan.md"), "one\n");
+    let blocked = world.run("notes.create", json!({"title": "plan.md/x", "content": "y"})).await;
+    assert!(!blocked.status.is_ok(), "{blocked:?}");
+}
+
+#[tokio::test]
+async fn an_edit_repeated_under_its_intent_happens_once() {
+    let world = world();
+    world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
+    let append = json!({"title": "list", "append": "- b"});
+    for _ in 0..3 {
+        let outcome = world.as_intent("e", "notes.edit", append.clone()).await;
+        assert_eq!(outcome.data, "Appended to note 'list'.");
+    }
+    assert_eq!(world.text("list.md"), "- a\n- b\n");
+    assert_eq!(world.as_intent("f", "notes.edit", append).await.status, Status::Success);
+    assert_eq!(world.text("list.md"), "- a\n- b\n- b\n");
+}
+
+#[tokio::test]
+async fn an_edit_cut_short_before_its_write_is_made_up_for() {
+    let world = world();
+    world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
+    let append = json!({"title": "list", "append": "- b"});
+    world.as_intent("e", "notes.edit", append.clone()).await;
+    fs::write(world.home().join("list.md"), "- a\n").unwrap();
+    assert_eq!(world.as_intent("e", "notes.edit", append).await.status, Status::Success);
+    assert_eq!(world.text("list.md"), "- a\n- b\n");
+}
+
+#[tokio::test]
+async fn an_edit_whose_note_was_changed_since_is_unknown_and_not_repeated() {
+    let world = world();
+    world.data("notes.create", json!({"title": "list", "content": "- a"})).await;
+    let append = json!({"title": "list", "append": "- b"});
+    world.as_intent("e", "notes.edit", append.clone()).await;
+    fs::write(world.home().join("list.md"), "- c\n").unwrap();
+    let outcome = world.as_intent("e", "notes.edit", append).await;
+    assert_eq!((outcome.status, outcome.evidence), (Status::Unknown, json!({"path": "list.md"})));
+    assert_eq!(world.text("list.md"), "- c\n");
+}
+
+#[tokio::test]
+async fn what_is_replaced_must_be_there_exactly_once() {
+    let world = world();
+    world.data("notes.create", json!({"title": "list", "content": "a b a"})).await;
+    for (old, expected) in [("c", "is not in the note"), ("a", "is in the note 2 times")] {
+        let outcome = world.run("notes.edit", json!({"title": "list", "replace": old, "with": "x"})).await;
+        assert_eq!(word(&outcome), "invalid_arguments");
+        assert!(outcome.data.contains(expected), "{}", outcome.data);
+    }
+    world.data("notes.edit", json!({"title": "list", "replace": " b", "with": ""})).await;
+    assert_eq!(world.text("list.md"), "a a\n");
+}
+
+#[tokio::test]
+async fn a_missing_note_names_its_neighbours_and_an_unclear_title_its_candidates() {
+    let world = world();
+    for title in ["work/plan", "home/plan", "plans for spring"] {
+        world.data("notes.create", json!({"title": title, "content": "x"})).await;
+    }
+    let outcome = world.run("notes.read", json!({"title": "spring cleaning"})).await;
+    assert_eq!(
+        (word(&outcome), outcome.alternatives.as_slice()),
+        ("not_found", ["plans for spring".to_owned()].as_slice())
+    );
+    let outcome = world.run("notes.read", json!({"title": "Plan"})).await;
+    assert!(outcome.data.contains("could be several notes: home/plan, work/plan"), "{}", outcome.data);
+}
+
+#[tokio::test]
+async fn a_note_has_a_largest_size() {
+    let world = world();
+    let outcome = world.run("notes.create", json!({"title": "big", "content": "x".repeat(1024 * 1024)})).await;
+    assert!(outcome.data.contains("at most 1048576 bytes"), "{}", outcome.data);
+    fs::write(world.home().join("huge.md"), "x".repeat(1024 * 1024 + 1)).unwrap();
+    assert_eq!(word(&world.run("notes.read", json!({"title": "huge"})).await), "invalid_arguments");
+    let found = world.run("notes.search", json!({})).await;
+    assert_eq!(found.status, Status::Partial);
+    assert!(found.data.ends_with("1 note could not be looked through."), "{}", found.data);
+}
+
+#[tokio::test]
+async fn the_journal_keeps_a_limited_number_of_markers_and_stays_hidden() {
+    let world = world();
+    world.data("notes.create", json!({"title": "list", "content": "x"})).await;
+    let markers = world.home().join(".annie/intents");
+    for n in 0..600 {
+        fs::write(markers.join(format!("old{n}.json")), "{}").unwrap();
+    }
+    world.data("notes.edit", json!({"title": "list", "append": "y"})).await;
+    assert_eq!(fs::read_dir(&markers).unwrap().count(), 512);
+    assert_eq!(world.run("notes.search", json!({})).await.evidence["paths"], json!(["list.md"]));
+}

@@ -1,0 +1,59 @@
+//! `tasks.create`: idempotent, because the store keys the new task by the intent.
+
+use annie_core::{outcome::Outcome, ports::NewTodo, skill::Effect};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{DESCRIPTION_CHARS_MAX, Priority, TITLE_CHARS_MAX, due, line};
+use crate::{
+    handler::{Ctx, Handler, Ran},
+    text,
+};
+
+pub(crate) struct Create;
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Args {
+    /// What is to be done, in a few words.
+    title: String,
+    /// More about it: steps, links, context.
+    description: Option<String>,
+    /// When it is due: 2026-02-28, today, tomorrow 14:00, friday, +3d, in 2 weeks, end of month.
+    #[schemars(extend("format" = "date"))]
+    due: Option<String>,
+    /// How much it matters.
+    #[serde(default = "medium")]
+    priority: Priority,
+    /// Words to find it by.
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+const fn medium() -> Priority {
+    Priority::Medium
+}
+
+impl Handler for Create {
+    type Args = Args;
+    const NAME: &'static str = "tasks.create";
+    const EFFECT: Effect = Effect::Idempotent;
+
+    async fn run(ctx: Ctx, args: Args) -> Ran {
+        let description = args.description.as_deref().map(str::trim).filter(|d| !d.is_empty());
+        let new = NewTodo {
+            title: text::bounded("title", &args.title, TITLE_CHARS_MAX)?,
+            description: description
+                .map(|d| text::bounded("description", d, DESCRIPTION_CHARS_MAX))
+                .transpose()?
+                .unwrap_or_default(),
+            priority: args.priority.into(),
+            due: args.due.as_deref().map(|text| due(&ctx, text)).transpose()?,
+            tags: text::tags(&args.tags)?,
+        };
+        let call = &ctx.call;
+        let todo = ctx.tools.todos.create_todo(call.user.clone(), call.intent, new, call.now).await?;
+        let said = format!("Created task {}", line(&todo, ctx.local_now()));
+        Ok(Outcome::success(said).with_evidence(json!({"number": todo.number, "due": todo.due})))
+    }
+}

@@ -1,0 +1,50 @@
+//! `tasks.delete`: `once`, because a second run would find nothing and report a success as a failure. A lost receipt is
+//! cleared up by looking whether the task is still there.
+
+use annie_core::{outcome::Outcome, skill::Effect};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::missing;
+use crate::{
+    error::SkillError,
+    handler::{Ctx, Handler, Ran},
+};
+
+pub(crate) struct Delete;
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Args {
+    /// The task's number, as lists show it behind the #.
+    #[schemars(range(min = 1))]
+    id: u64,
+}
+
+impl Handler for Delete {
+    type Args = Args;
+    const NAME: &'static str = "tasks.delete";
+    const EFFECT: Effect = Effect::Once;
+
+    async fn run(ctx: Ctx, Args { id }: Args) -> Ran {
+        let (todos, user) = (&ctx.tools.todos, &ctx.call.user);
+        let todo = todos.todo(user.clone(), id).await?.ok_or_else(|| missing(id))?;
+        if !todos.delete_todo(user.clone(), id, ctx.call.now).await? {
+            return Err(missing(id));
+        }
+        let said = format!("Deleted task #{id} {}", todo.title);
+        Ok(Outcome::success(said).with_evidence(json!({"number": id})))
+    }
+
+    async fn reconcile(ctx: Ctx, Args { id }: Args) -> Result<Option<Outcome>, SkillError> {
+        let found = ctx.tools.todos.todo(ctx.call.user.clone(), id).await?;
+        Ok(Some(match found {
+            None => Outcome::success(format!("Task #{id} is not in the list any more."))
+                .with_evidence(json!({"number": id, "reconciled": true})),
+            Some(todo) => {
+                let said = format!("Task #{id} {} was not deleted: the run was cut short before that.", todo.title);
+                Outcome::transient("interrupted", said).with_evidence(json!({"number": id, "reconciled": true}))
+            }
+        }))
+    }
+}

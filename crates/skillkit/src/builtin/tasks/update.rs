@@ -1,0 +1,81 @@
+//! `tasks.update`: idempotent, because fields are set to values and never changed by amounts.
+
+use annie_core::{outcome::Outcome, ports::TodoPatch, skill::Effect};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{DESCRIPTION_CHARS_MAX, Priority, Status, TITLE_CHARS_MAX, due, line, missing};
+use crate::{
+    error::SkillError,
+    handler::{Ctx, Handler, Ran},
+    text,
+};
+
+pub(crate) struct Update;
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Args {
+    /// The task's number, as lists show it behind the #.
+    #[schemars(range(min = 1))]
+    id: u64,
+    /// A new title.
+    title: Option<String>,
+    /// A new description; an empty one takes it away.
+    description: Option<String>,
+    /// Where it stands now; done finishes it.
+    status: Option<Status>,
+    /// How much it matters now.
+    priority: Option<Priority>,
+    /// A new date (2026-02-28, tomorrow 14:00, friday, +3d), or none to take it away.
+    #[schemars(extend("format" = "date"))]
+    due: Option<String>,
+    /// New tags in place of the old ones; none takes them away.
+    tags: Option<Vec<String>>,
+}
+
+impl Handler for Update {
+    type Args = Args;
+    const NAME: &'static str = "tasks.update";
+    const EFFECT: Effect = Effect::Idempotent;
+
+    async fn run(ctx: Ctx, args: Args) -> Ran {
+        let id = args.id;
+        let patch = patch(&ctx, args)?;
+        if patch == TodoPatch::default() {
+            let what = "nothing to change: give --title, --description, --status, --priority, --due or --tags";
+            return Err(SkillError::Arguments(what.to_owned()));
+        }
+        let call = &ctx.call;
+        let todo = ctx.tools.todos.update_todo(call.user.clone(), id, patch, call.now).await?;
+        let todo = todo.ok_or_else(|| missing(id))?;
+        let said = format!("Updated task {}", line(&todo, ctx.local_now()));
+        let evidence = json!({"number": id, "status": todo.status, "due": todo.due});
+        Ok(Outcome::success(said).with_evidence(evidence))
+    }
+}
+
+fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
+    let description = args.description.map(|d| d.trim().to_owned());
+    if description.as_ref().is_some_and(|d| d.chars().count() > DESCRIPTION_CHARS_MAX) {
+        let what = format!("must have at most {DESCRIPTION_CHARS_MAX} characters");
+        return Err(SkillError::argument("description", what));
+    }
+    let due = match args.due.as_deref().map(str::trim) {
+        None => None,
+        Some(word) if word.is_empty() || word.eq_ignore_ascii_case("none") => Some(None),
+        Some(text) => Some(Some(due(ctx, text)?)),
+    };
+    let tags = args.tags.map(|mut tags| {
+        tags.retain(|tag| !tag.eq_ignore_ascii_case("none"));
+        text::tags(&tags)
+    });
+    Ok(TodoPatch {
+        title: args.title.map(|t| text::bounded("title", &t, TITLE_CHARS_MAX)).transpose()?,
+        description,
+        status: args.status.map(Into::into),
+        priority: args.priority.map(Into::into),
+        due,
+        tags: tags.transpose()?,
+    })
+}

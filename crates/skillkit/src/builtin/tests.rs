@@ -1,0 +1,109 @@
+//! The list of handlers, the bundled files and the code agree.
+
+use std::{collections::BTreeSet, path::Path};
+
+use annie_core::{
+    command::{Resolution, extract, resolve},
+    ports::Catalog,
+    skill::SkillFormat,
+};
+
+use super::ALL;
+use crate::{FileCatalog, files::validate};
+
+#[test]
+fn every_handler_has_a_bundled_file_and_every_bundled_command_a_handler() {
+    let skills = FileCatalog::bundled().skills();
+    let files: BTreeSet<&str> =
+        skills.iter().filter(|s| s.format == SkillFormat::Command).map(|s| s.name.as_str()).collect();
+    let handlers: BTreeSet<&str> = ALL.iter().map(|b| b.name).collect();
+    assert_eq!(files, handlers);
+    assert!(ALL.windows(2).all(|pair| pair[0].name < pair[1].name), "the list is sorted, and nothing is in it twice");
+}
+
+#[test]
+fn every_handler_file_is_in_the_list() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/builtin");
+    let mut verbs = BTreeSet::new();
+    for domain in folder.read_dir().unwrap().map(Result::unwrap).filter(|d| d.path().is_dir()) {
+        for file in domain.path().read_dir().unwrap().map(|f| f.unwrap().path()) {
+            if std::fs::read_to_string(&file).unwrap().contains("impl Handler for ") {
+                let (domain, verb) = (domain.file_name(), file.file_stem().unwrap().to_owned());
+                verbs.insert(format!("{}.{}", domain.to_string_lossy(), verb.to_string_lossy()));
+            }
+        }
+    }
+    assert_eq!(verbs, ALL.iter().map(|b| b.name.to_owned()).collect());
+}
+
+#[test]
+fn the_bundled_files_pass_strict_validation_and_their_effects_are_the_codes() {
+    let problems = validate(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills")).unwrap();
+    assert!(problems.is_empty(), "{problems:#?}");
+    assert!(FileCatalog::bundled().problems().is_empty());
+    let skills = FileCatalog::bundled().skills();
+    for builtin in ALL {
+        assert_eq!(skills.get(builtin.name).unwrap().effect, builtin.effect, "{}", builtin.name);
+    }
+}
+
+#[test]
+fn every_example_in_the_help_is_a_command_that_is_understood() {
+    let skills = FileCatalog::bundled().skills();
+    for skill in skills.iter().filter(|s| s.format == SkillFormat::Command) {
+        let commands = extract(&skill.body);
+        assert!(!commands.is_empty(), "{} shows no example", skill.name);
+        for line in commands {
+            let line = line.unwrap();
+            let resolution = resolve(&line, &skills, None);
+            let is_own = matches!(&resolution, Resolution::Run { skill: name, .. } if name.name == skill.name);
+            assert!(is_own, "{line}: {resolution:?}");
+        }
+    }
+}
+
+#[test]
+fn every_argument_says_what_it_is_and_every_domain_what_it_is_for() {
+    let skills = FileCatalog::bundled().skills();
+    for skill in skills.iter() {
+        assert_eq!(skill.source, "bundled");
+        for arg in &skill.args {
+            assert!(arg.help.ends_with('.'), "{} --{}: {:?}", skill.name, arg.name, arg.help);
+        }
+    }
+    for domain in skills.domains() {
+        assert!(!domain.description.is_empty(), "{}", domain.name);
+    }
+}
+
+#[test]
+fn the_synopsis_of_every_skill_is_as_documented() {
+    let skills = FileCatalog::bundled().skills();
+    let shown: Vec<String> = skills.iter().map(|s| format!("{} ({})", s.synopsis(), s.effect.as_str())).collect();
+    assert_eq!(
+        shown,
+        [
+            "meeting-notes [--args TEXT] [--file TEXT] (read)",
+            "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] \
+             [--importance N] [--tags A,B] (idempotent)",
+            "memory.search --query TEXT \
+             [--category preference|fact|decision|goal|relationship|context|instruction] [--limit N] \
+             [--min_importance N] [--tags A,B] (read)",
+            "notes.create --content TEXT --title TEXT [--tags A,B] (idempotent)",
+            "notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT] (idempotent)",
+            "notes.read --title TEXT [--from_line N] [--lines N] (read)",
+            "notes.search [--limit N] [--query TEXT] [--tag TEXT] (read)",
+            "system.help [--topic TEXT] (read)",
+            "system.time [--timezone TEXT] (read)",
+            "tasks.create --title TEXT [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
+             [--tags A,B] (idempotent)",
+            "tasks.delete --id N (once)",
+            "tasks.get [--id N] [--ids A,B] [--limit N] [--recent] (read)",
+            "tasks.search [--due DATE] [--limit N] [--priority low|medium|high|critical] [--query TEXT] \
+             [--status open|overdue|todo|in_progress|blocked|done|cancelled|all] [--tag TEXT] (read)",
+            "tasks.update --id N [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \
+             [--status todo|in_progress|blocked|done|cancelled] [--tags A,B] [--title TEXT] (idempotent)",
+            "weekly-review [--args TEXT] [--file TEXT] (read)",
+        ]
+    );
+}

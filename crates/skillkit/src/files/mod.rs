@@ -1,0 +1,18 @@
+//! Skill files: where they lie, how they are read, what is wrong with them.
+
+mod command;
+mod frontmatter;
+mod load;
+mod problem;
+mod prompt;
+mod substitute;
+mod tree;
+mod validate;
+
+pub(crate) use frontmatter::split;
+pub(crate) use load::{Entry, Item, Kind, Layer, load};
+pub(crate) use problem::Report;
+pub use problem::{Problem, Severity};
+pub(crate) use substitute::substitute;
+pub(crate) use tree::{Bundled, FILE_BYTES_MAX, FolderTree, Tree, read_text};
+pub use validate::validate;

@@ -1,0 +1,83 @@
+//! What is wrong with a skill file: where, what, and how to put it right.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The file is not used: its last good version, or the bundled one, stays.
+    Error,
+    /// The file is used all the same; strict validation refuses it.
+    Lenient,
+    /// Worth knowing, nothing to refuse.
+    Notice,
+}
+
+/// One thing that is wrong with one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Which file, relative to the skills folder.
+    pub file: String,
+    /// Where in it, from 1, if that is known.
+    pub line: Option<u32>,
+    /// How bad.
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.severity {
+            Severity::Error => "error",
+            Severity::Lenient => "not strict",
+            Severity::Notice => "notice",
+        };
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {word}: {}; {}", self.what, self.fix)
+    }
+}
+
+/// Collects the problems of one file.
+pub(crate) struct Report {
+    file: String,
+    found: Vec<Problem>,
+}
+
+impl Report {
+    pub(crate) fn new(file: &str) -> Self {
+        Self { file: file.to_owned(), found: Vec::new() }
+    }
+
+    pub(crate) fn error(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(Severity::Error, line, what.into(), fix.into());
+    }
+
+    pub(crate) fn lenient(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(Severity::Lenient, line, what.into(), fix.into());
+    }
+
+    pub(crate) fn notice(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(Severity::Notice, line, what.into(), fix.into());
+    }
+
+    fn add(&mut self, severity: Severity, line: Option<u32>, what: String, fix: String) {
+        self.found.push(Problem { file: self.file.clone(), line, severity, what, fix });
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.found.iter().any(|p| p.severity == Severity::Error)
+    }
+
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.found
+    }
+}

@@ -1,0 +1,311 @@
+//! Prompt skills: `<name>/SKILL.md` in the Agent Skills format. Loading is lenient (it takes what it can use and says so);
+//! every departure from the format is reported, and strict validation refuses it.
+
+use annie_core::skill::PromptContext;
+use serde_yaml_ng::Value;
+use unicode_normalization::UnicodeNormalization;
+
+use super::{
+    command::DESCRIPTION_CHARS_MAX,
+    frontmatter::{Frontmatter, scalar, truth},
+    problem::Report,
+};
+
+/// The longest name, in characters.
+const NAME_CHARS_MAX: usize = 64;
+/// The longest `compatibility`, in characters.
+const COMPATIBILITY_CHARS_MAX: usize = 500;
+/// What a body should stay under, so that it does not crowd a context window.
+const BODY_LINES_WISE: usize = 500;
+
+const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+const EXTENSION_KEYS: [&str; 6] =
+    ["user-invocable", "disable-model-invocation", "argument-hint", "context", "agent", "model"];
+
+/// A prompt skill as its file says it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PromptFile {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) context: PromptContext,
+    pub(crate) user_invocable: bool,
+    pub(crate) model_invocable: bool,
+    pub(crate) allowed_tools: Vec<String>,
+    pub(crate) argument_hint: Option<String>,
+    pub(crate) body: String,
+}
+
+/// Reads `<folder>/SKILL.md`; `folder` is the last part of the folder's path.
+pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<PromptFile> {
+    let front = Frontmatter::read(text, report)?;
+    let name = name(folder, &front, report);
+    let description = description(&front, report);
+    compatibility(&front, report);
+    metadata(&front, report);
+    let allowed_tools = allowed_tools(&front, report);
+    foreign_keys(&front, report);
+    let context = context(&front, report);
+    let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
+    let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
+    let argument_hint = extension(&front, "argument-hint").and_then(hint);
+    if front.body.lines().count() > BODY_LINES_WISE {
+        let fix = "move details into files beside it and name them in the text";
+        report.notice(None, format!("the body has more than {BODY_LINES_WISE} lines"), fix);
+    }
+    if report.is_broken() {
+        return None;
+    }
+    Some(PromptFile {
+        name: name?,
+        description: description?,
+        context,
+        user_invocable,
+        model_invocable,
+        allowed_tools,
+        argument_hint,
+        body: front.body,
+    })
+}
+
+fn name(folder: &str, front: &Frontmatter, report: &mut Report) -> Option<String> {
+    let line = front.line_of("name");
+    let folder: String = folder.nfkc().collect();
+    let name = match front.text("name", report).filter(|n| !n.is_empty()) {
+        Some(name) => name.nfkc().collect::<String>(),
+        None => {
+            report.lenient(line, "`name` is missing", format!("write `name: {folder}`"));
+            folder.clone()
+        }
+    };
+    if name.chars().any(|c| !(c.is_alphanumeric() || c == '-' || c == '_')) || name.is_empty() {
+        let fix = "use lower case letters, digits and single hyphens";
+        report.error(line, format!("`{name}` cannot be a skill's name"), fix);
+        return None;
+    }
+    if name != folder {
+        let fix = "give folder and skill the same name";
+        report.lenient(line, format!("`name: {name}` differs from the folder `{folder}`"), fix);
+    }
+    if name.chars().count() > NAME_CHARS_MAX {
+        report.lenient(line, format!("the name has more than {NAME_CHARS_MAX} characters"), "shorten it");
+    }
+    if name.chars().any(|c| c == '_' || c.is_uppercase()) {
+        let fix = "use lower case letters, digits and single hyphens";
+        report.lenient(line, format!("`{name}` has upper case letters or underscores"), fix);
+    }
+    if name.starts_with('-') || name.ends_with('-') || name.contains("--") {
+        report.lenient(
+            line,
+            format!("`{name}` has a hyphen at an end or a double one"),
+            "keep hyphens single and inside",
+        );
+    }
+    Some(name)
+}
+
+fn description(front: &Frontmatter, report: &mut Report) -> Option<String> {
+    let line = front.line_of("description");
+    let fix = "say in one or two sentences what it does and when to use it";
+    if let Some(text) = front.text("description", report).filter(|t| !t.is_empty()) {
+        if text.chars().count() > DESCRIPTION_CHARS_MAX {
+            report.lenient(line, format!("`description` has more than {DESCRIPTION_CHARS_MAX} characters"), fix);
+        }
+        return Some(text);
+    }
+    let paragraph = front
+        .body
+        .split("\n\n")
+        .map(|p| p.split_whitespace().collect::<Vec<_>>().join(" "))
+        .find(|p| !p.is_empty() && !p.starts_with('#'));
+    match &paragraph {
+        Some(_) => report.lenient(line, "`description` is missing, the first paragraph stands in", fix),
+        None => report.error(line, "`description` is missing and there is no paragraph to stand in", fix),
+    }
+    paragraph
+}
+
+fn compatibility(front: &Frontmatter, report: &mut Report) {
+    for key in ["license", "compatibility"] {
+        let too_long = match front.get(key) {
+            Some(Value::String(text)) => key == "compatibility" && text.chars().count() > COMPATIBILITY_CHARS_MAX,
+            None => false,
+            Some(_) => {
+                report.lenient(front.line_of(key), format!("`{key}` must be text"), "put it in double quotes");
+                false
+            }
+        };
+        if too_long {
+            let what = format!("`{key}` has more than {COMPATIBILITY_CHARS_MAX} characters");
+            report.lenient(front.line_of(key), what, "shorten it");
+        }
+    }
+}
+
+fn metadata(front: &Frontmatter, report: &mut Report) {
+    let flat = match front.get("metadata") {
+        None => true,
+        Some(Value::Mapping(map)) => map.iter().all(|(k, v)| scalar(k).is_some() && scalar(v).is_some()),
+        Some(_) => false,
+    };
+    if !flat {
+        let fix = "write `  key: value` lines below `metadata:`";
+        report.lenient(front.line_of("metadata"), "`metadata` must map texts to texts", fix);
+    }
+}
+
+/// Tools may be parted by commas (S1) or spaces (the format), also inside a YAML list; what stands in parentheses belongs
+/// to its tool.
+fn allowed_tools(front: &Frontmatter, report: &mut Report) -> Vec<String> {
+    let line = front.line_of("allowed-tools");
+    let fix = "write one line: `allowed-tools: Read Bash(git:*)`";
+    match front.get("allowed-tools") {
+        None => Vec::new(),
+        Some(Value::String(text)) => split_tools(text),
+        Some(Value::Sequence(items)) => {
+            report.lenient(line, "`allowed-tools` must be one text", fix);
+            items.iter().filter_map(scalar).flat_map(|t| split_tools(&t)).collect()
+        }
+        Some(_) => {
+            report.error(line, "`allowed-tools` must be one text", fix);
+            Vec::new()
+        }
+    }
+}
+
+fn split_tools(text: &str) -> Vec<String> {
+    let mut tools = vec![String::new()];
+    let mut depth = 0_u32;
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        match tools.last_mut() {
+            Some(tool) if depth > 0 || !(c == ',' || c.is_whitespace()) => tool.push(c),
+            _ => tools.push(String::new()),
+        }
+    }
+    tools.retain(|t| !t.is_empty());
+    tools
+}
+
+fn foreign_keys(front: &Frontmatter, report: &mut Report) {
+    for key in front.keys().filter(|k| !FORMAT_KEYS.contains(&k.as_str())) {
+        let line = front.line_of(&key);
+        if EXTENSION_KEYS.contains(&key.as_str()) {
+            let fix = "move it below `metadata:`, where it is read as well";
+            report.lenient(line, format!("`{key}` is an extension that other programs refuse"), fix);
+        } else {
+            report.lenient(line, format!("unknown key `{key}`"), format!("known are {}", FORMAT_KEYS.join(", ")));
+        }
+    }
+}
+
+/// An extension's value, from the top level or from below `metadata:`.
+fn extension<'a>(front: &'a Frontmatter, key: &str) -> Option<&'a Value> {
+    front.get(key).or_else(|| front.get("metadata")?.as_mapping()?.get(key))
+}
+
+/// `argument-hint: [pr-number]` is a YAML list to the parser and a text to its author.
+fn hint(value: &Value) -> Option<String> {
+    match value {
+        Value::Sequence(items) => Some(format!("[{}]", items.iter().filter_map(scalar).collect::<Vec<_>>().join(", "))),
+        other => scalar(other),
+    }
+}
+
+fn extension_flag(front: &Frontmatter, key: &str, report: &mut Report) -> Option<bool> {
+    let value = extension(front, key)?;
+    let flag = truth(value);
+    if flag.is_none() {
+        report.error(front.line_of(key), format!("`{key}` must be true or false"), format!("write `{key}: true`"));
+    }
+    flag
+}
+
+fn context(front: &Frontmatter, report: &mut Report) -> PromptContext {
+    match extension(front, "context").map(|v| scalar(v).unwrap_or_default()).as_deref() {
+        None | Some("inline") => PromptContext::Inline,
+        Some("fork") => PromptContext::Fork,
+        Some(other) => {
+            let what = format!("`context: {other}` is unknown");
+            report.error(front.line_of("context"), what, "write `inline` or `fork`");
+            PromptContext::Inline
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_file(folder: &str, text: &str) -> (Option<PromptFile>, Vec<String>) {
+        let mut report = Report::new("SKILL.md");
+        let file = read(folder, text, &mut report);
+        (file, report.into_problems().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_file_of_the_plain_format_has_no_problems() {
+        let text = "---\nname: code-review\ndescription: Review code. Use it on changes.\nlicense: MIT\n\
+                    allowed-tools: Bash(git:*, gh:*) Read\nmetadata:\n  author: ann\n  context: fork\n---\n# Do it\n";
+        let (file, problems) = read_file("code-review", text);
+        let file = file.unwrap();
+        assert_eq!(problems, Vec::<String>::new());
+        assert_eq!(file.allowed_tools, ["Bash(git:*, gh:*)", "Read"]);
+        assert_eq!(file.context, PromptContext::Fork);
+        assert!(file.user_invocable && file.model_invocable);
+    }
+
+    #[test]
+    fn the_seeds_looser_format_loads_and_each_departure_is_told() {
+        let text = "---\nuser-invocable: false\nallowed-tools: read_file, grep_files\nargument-hint: [pr-number]\n\
+                    colour: red\n---\n# Title\n\nReview the\nchanges.\n";
+        let (file, problems) = read_file("code-review", text);
+        let file = file.unwrap();
+        assert_eq!((file.name.as_str(), file.description.as_str()), ("code-review", "Review the changes."));
+        assert_eq!(file.allowed_tools, ["read_file", "grep_files"]);
+        assert_eq!(file.argument_hint.as_deref(), Some("[pr-number]"));
+        assert!(!file.user_invocable);
+        assert_eq!(
+            problems,
+            [
+                "SKILL.md: not strict: `name` is missing; write `name: code-review`",
+                "SKILL.md: not strict: `description` is missing, the first paragraph stands in; say in one or two \
+                 sentences what it does and when to use it",
+                "SKILL.md:2: not strict: `user-invocable` is an extension that other programs refuse; move it below \
+                 `metadata:`, where it is read as well",
+                "SKILL.md:4: not strict: `argument-hint` is an extension that other programs refuse; move it below \
+                 `metadata:`, where it is read as well",
+                "SKILL.md:5: not strict: unknown key `colour`; known are name, description, license, compatibility, \
+                 metadata, allowed-tools",
+            ]
+        );
+    }
+
+    #[test]
+    fn names_may_be_of_any_script_and_are_compared_normalised() {
+        let head = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nx");
+        for (folder, name) in [("评审", "评审"), ("обзор", "обзор"), ("ﬁle", "file"), ("cafe\u{301}", "café")]
+        {
+            let (file, problems) = read_file(folder, &head(name));
+            assert!(file.is_some() && problems.is_empty(), "{name}: {problems:?}");
+        }
+        for bad in ["Code", "a--b", "-a", "other", &"x".repeat(65)] {
+            let (file, problems) = read_file("folder", &head(bad));
+            assert!(file.is_some() && !problems.is_empty(), "{bad}");
+        }
+        for worse in ["a b", "a.b", "../a", "a/b"] {
+            assert!(read_file("folder", &head(worse)).0.is_none(), "{worse}");
+        }
+    }
+
+    #[test]
+    fn all_errors_are_collected_not_the_first_only() {
+        let (file, problems) =
+            read_file("x", "---\nname: x y\ncontext: spoon\nuser-invocable: maybe\nallowed-tools: {a: b}\n---\n");
+        assert!(file.is_none());
+        assert_eq!(problems.iter().filter(|p| p.contains(": error: ")).count(), 5, "{problems:#?}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Every built-in skill through the runner, over in-memory data, on one Saturday in Berlin.
+
+use annie_core::{
+    ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
+    outcome::Status,
+    time::Micros,
+};
+use annie_testkit::data::{FakeMemories, FakeTodos};
+use chrono::{TimeZone, Utc};
+
+use super::*;
+
+pub(crate) struct World {
+    pub(crate) runner: Runner,
+    todos: Arc<FakeTodos>,
+    memories: Arc<FakeMemories>,
+    pub(crate) folder: tempfile::TempDir,
+}
+
+pub(crate) fn world() -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let (todos, memories) = (Arc::new(FakeTodos::default()), Arc::new(FakeMemories::default()));
+    let runner = Runner::new(RunnerParts {
+        todos: todos.clone(),
+        memories: memories.clone(),
+        catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
+        notes_folder: folder.path().join("notes"),
+    });
+    World { runner, todos, memories, folder }
+}
+
+pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
+    let task = TaskId::from_uuid(Default::default());
+    let user = UserId::new("ann").unwrap();
+    SkillCall {
+        intent: IntentId::for_call(task, &AgentId::orchestrator(), intent),
+        skill: skill.to_owned(),
+        arguments,
+        conversation: ConversationId::for_key(&user, "c"),
+        user,
+        task,
+        agent: AgentId::orchestrator(),
+        now: Micros::from_utc(Utc.with_ymd_and_hms(2026, 11, 21, 13, 3, 0).unwrap()),
+        timezone: "Europe/Berlin".to_owned(),
+    }
+}
+
+impl World {
+    /// Runs a skill as an intent of its own.
+    pub(crate) async fn run(&self, skill: &str, arguments: Value) -> Outcome {
+        self.runner.run(call(&format!("{skill}{arguments}"), skill, arguments)).await
+    }
+
+    pub(crate) async fn data(&self, skill: &str, arguments: Value) -> String {
+        let outcome = self.run(skill, arguments).await;
+        assert_eq!(outcome.status, Status::Success, "{outcome:?}");
+        outcome.data
+    }
+}
+
+fn failed(outcome: &Outcome) -> (Status, &str) {
+    (outcome.status, outcome.error_type.as_deref().unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_task_is_created_found_changed_and_deleted() {
+    let world = world();
+    let said = world.data("tasks.create", json!({"title": " Review PR 42 ", "due": "tomorrow"})).await;
+    assert_eq!(said, "Created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium");
+    let more = json!({"title": "Report", "due": "yesterday", "priority": "high", "tags": ["Work"]});
+    world.data("tasks.create", more).await;
+    assert_eq!(
+        world.data("tasks.search", json!({})).await,
+        "Found 2 open tasks:\n\n- #2 Report, due 2026-11-20 (overdue since yesterday), priority high [work]\n\
+         - #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium"
+    );
+    let said = world.data("tasks.update", json!({"id": 2, "status": "in_progress", "due": "none"})).await;
+    assert_eq!(said, "Updated task #2 Report, priority high, in progress [work]");
+    let said = world.data("tasks.get", json!({"ids": ["#2", "1"]})).await;
+    assert!(said.starts_with("#2 Report, priority high, in progress [work]\nstatus in_progress, created 2026-11-21"));
+    assert_eq!(world.data("tasks.delete", json!({"id": 2})).await, "Deleted task #2 Report");
+    assert_eq!(failed(&world.run("tasks.get", json!({"id": 2})).await), (Status::ErrorPermanent, "not_found"));
+}
+
+#[tokio::test]
+async fn the_same_intent_twice_makes_one_task() {
+    let world = world();
+    let create = call("c1", "tasks.create", json!({"title": "Once"}));
+    let (first, second) = (world.runner.run(create.clone()).await, world.runner.run(create).await);
+    assert_eq!(first, second);
+    assert_eq!(world.todos.count(&UserId::new("ann").unwrap()), 1);
+}
+
+#[tokio::test]
+async fn overdue_knows_days_from_times() {
+    let world = world();
+    for (title, due) in [
+        ("late day", "2026-11-20"),
+        ("today", "today"),
+        ("passed", "today 14:02"),
+        ("now", "today 14:03"),
+        ("later", "today 18:00"),
+        ("never", "2027-01-01"),
+    ] {
+        world.data("tasks.create", json!({"title": title, "due": due})).await;
+    }
+    world.data("tasks.create", json!({"title": "undated"})).await;
+    let said = world.data("tasks.search", json!({"status": "overdue"})).await;
+    assert!(said.starts_with("Found 2 overdue tasks:"), "{said}");
+    assert!(said.contains("late day") && said.contains("passed, due 2026-11-21 14:02 (overdue since today)"));
+    let said = world.data("tasks.search", json!({"status": "overdue", "due": "today"})).await;
+    assert!(said.contains("passed") && !said.contains("late day"), "{said}");
+    let said = world.data("tasks.search", json!({"due": "today"})).await;
+    assert!(said.starts_with("Found 4 open tasks due today:"), "{said}");
+}
+
+#[tokio::test]
+async fn tasks_are_filtered_by_every_flag() {
+    let world = world();
+    for (title, due, priority, tag) in [
+        ("alpha report", "monday", "high", "work"),
+        ("beta report", "+9d", "low", "home"),
+        ("gamma", "+1mo", "low", "work"),
+    ] {
+        let arguments = json!({"title": title, "due": due, "priority": priority, "tags": [tag]});
+        world.data("tasks.create", arguments).await;
+    }
+    world.data("tasks.update", json!({"id": 3, "status": "done"})).await;
+    for (arguments, expected) in [
+        (json!({"query": "REPORT"}), vec![1, 2]),
+        (json!({"priority": "low", "status": "all"}), vec![2, 3]),
+        (json!({"tag": "#Work", "status": "all"}), vec![1, 3]),
+        (json!({"due": "next_week"}), vec![1]),
+        (json!({"status": "done"}), vec![3]),
+        (json!({"limit": 1}), vec![1]),
+        (json!({"query": "nothing"}), vec![]),
+    ] {
+        let outcome = world.run("tasks.search", arguments.clone()).await;
+        assert_eq!(outcome.evidence["numbers"], json!(expected), "{arguments}");
+    }
+    let said = world.data("tasks.search", json!({"query": "zeta", "due": "this_week"})).await;
+    assert_eq!(said, "No open tasks found due this week matching 'zeta'. --status all looks at finished ones too.");
+}
+
+#[tokio::test]
+async fn get_shows_recent_tasks_and_names_those_that_are_not_there() {
+    let world = world();
+    assert_eq!(world.data("tasks.get", json!({"recent": true})).await, "There are no tasks yet.");
+    world.data("tasks.create", json!({"title": "A", "description": "first\nsecond"})).await;
+    assert!(world.data("tasks.get", json!({"recent": true})).await.ends_with("first\nsecond"));
+    let outcome = world.run("tasks.get", json!({"ids": ["1", "7"]})).await;
+    assert_eq!(outcome.status, Status::Partial);
+    assert!(outcome.data.ends_with("Not found: #7"));
+    for wrong in [json!({}), json!({"id": 1, "recent": true}), json!({"ids": ["one"]}), json!({"id": 0})] {
+        assert_eq!(failed(&world.run("tasks.get", wrong).await), (Status::ErrorPermanent, "invalid_arguments"));
+    }
+}
+
+#[tokio::test]
+async fn a_lost_receipt_of_a_deletion_is_cleared_up() {
+    let world = world();
+    world.data("tasks.create", json!({"title": "A"})).await;
+    let delete = call("d", "tasks.delete", json!({"id": 1}));
+    let before = world.runner.reconcile(delete.clone()).await.unwrap();
+    assert_eq!(failed(&before), (Status::ErrorTransient, "interrupted"));
+    world.runner.run(delete.clone()).await;
+    assert_eq!(world.runner.reconcile(delete).await.unwrap().status, Status::Success);
+    assert_eq!(world.runner.reconcile(call("x", "tasks.create", json!({"title": "A"}))).await, None);
+}
+
+#[tokio::test]
+async fn wrong_arguments_name_the_flag_and_show_the_usage() {
+    let world = world();
+    for (skill, arguments, expected) in [
+        ("tasks.create", json!({}), "missing required flag: --title"),
+        ("tasks.create", json!({"title": "  "}), "--title must not be empty"),
+        ("tasks.create", json!({"title": "x".repeat(201)}), "--title must have at most 200 characters, got 201"),
+        ("tasks.create", json!({"title": "x", "due": "soonish"}), "--due does not fit: \"soonish\" is not a date"),
+        ("tasks.create", json!({"title": "x", "prio": "high"}), "tasks.create has no flag --prio"),
+        ("tasks.create", json!({"title": "x", "priority": "huge"}), "--priority must be one of low, medium"),
+        ("tasks.update", json!({"id": 1}), "nothing to change"),
+        ("memory.search", json!({"query": "x", "limit": 21}), "--limit must be at most 20, got 21"),
+        ("memory.save", json!({"content": "x", "importance": 1.5}), "--importance must be at most 1"),
+        ("system.time", json!({"timezone": "Mars"}), "--timezone must be an IANA name"),
+        ("notes.edit", json!({"title": "x"}), "exactly one of --append, --prepend and --replace"),
+        ("tasks.search", json!("all"), "must be a JSON object"),
+    ] {
+        let outcome = world.run(skill, arguments).await;
+        assert_eq!(failed(&outcome), (Status::ErrorPermanent, "invalid_arguments"), "{outcome:?}");
+        assert!(outcome.data.contains(expected), "{}", outcome.data);
+        assert!(outcome.data.contains(&format!("Usage: {skill} ")), "{}", outcome.data);
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_skill_and_a_locked_store_are_outcomes() {
+    let world = world();
+    let outcome = world.run("tasks.creat", json!({})).await;
+    assert_eq!(failed(&outcome), (Status::ErrorPermanent, "unknown_skill"));
+    assert_eq!(outcome.alternatives[0], "tasks.create");
+    world.todos.fail(true);
+    let outcome = world.run("tasks.search", json!({})).await;
+    assert_eq!(failed(&outcome), (Status::ErrorTransient, "store_locked"));
+}
+
+#[tokio::test]
+async fn a_memory_is_saved_once_merged_and_found() {
+    let world = world();
+    assert_eq!(world.data("memory.search", json!({"query": "bob"})).await, "No memories found matching 'bob'.");
+    let save = json!({"content": "Bob prefers email", "tags": ["People"], "category": "preference", "importance": 0.7});
+    assert_eq!(world.data("memory.save", save.clone()).await, "Saved: Bob prefers email");
+    let again = world.runner.run(call("again", "memory.save", save)).await;
+    assert_eq!(again.data, "Saved: Bob prefers email (merged with what was already remembered)");
+    world.data("memory.save", json!({"content": "Email server is mx1"})).await;
+    assert_eq!(
+        world.data("memory.search", json!({"query": "email"})).await,
+        "Found 2 memories:\n\n- Bob prefers email [people] (preference, importance: 0.7)\n\n\
+         - Email server is mx1 (context, importance: 0.5)"
+    );
+    let narrow = json!({"query": "email", "category": "preference", "min_importance": 0.6, "tags": ["people", "x"]});
+    assert_eq!(world.run("memory.search", narrow).await.evidence, json!({"count": 1, "numbers": [1]}));
+}
+
+#[tokio::test]
+async fn a_search_notes_its_finds_in_the_background_and_does_not_care_if_that_fails() {
+    let world = world();
+    world.data("memory.save", json!({"content": "Bob prefers email"})).await;
+    let mut touched = world.memories.touched();
+    world.memories.fail_touches(true);
+    assert!(world.data("memory.search", json!({"query": "bob"})).await.starts_with("Found 1 memory:"));
+    touched.changed().await.unwrap();
+    assert_eq!(*touched.borrow(), [1]);
+    world.runner.settle().await;
+}
+
+#[tokio::test]
+async fn help_lists_domains_and_explains_skills() {
+    let world = world();
+    let said = world.data("system.help", json!({})).await;
+    assert!(said.contains("- tasks: Create, search") && said.contains("- prompt: Instructions"), "{said}");
+    let said = world.data("system.help", json!({"topic": "Tasks"})).await;
+    assert!(said.contains("  tasks.delete --id N\n      Delete a task"), "{said}");
+    let said = world.data("system.help", json!({"topic": "tasks.create"})).await;
+    assert!(said.contains("Usage: tasks.create --title TEXT") && said.contains("## Examples"), "{said}");
+    let said = world.data("system.help", json!({"topic": "weekly-review"})).await;
+    assert!(said.contains("Usage: weekly-review [--args TEXT] [--file TEXT]") && !said.contains("Look back"), "{said}");
+    let outcome = world.run("system.help", json!({"topic": "taks.create"})).await;
+    assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"));
+    assert_eq!(outcome.alternatives[0], "tasks.create");
+}
+
+#[tokio::test]
+async fn the_time_is_the_users_or_another_zones() {
+    let world = world();
+    let said = world.data("system.time", json!({})).await;
+    assert_eq!(said, "Saturday, 2026-11-21 14:03 in Europe/Berlin (UTC+01:00, week 47)");
+    let said = world.data("system.time", json!({"timezone": "new york"})).await;
+    assert_eq!(said, "Saturday, 2026-11-21 08:03 in America/New_York (UTC-05:00, week 47)");
+}
+
+#[tokio::test]
+async fn a_prompt_skill_gives_its_text_and_its_files_and_nothing_else() {
+    let world = world();
+    let said = world.data("meeting-notes", json!({"args": "Bob said yes"})).await;
+    assert!(said.starts_with("<skill_content name=\"meeting-notes\">\n# Meeting notes"), "{said}");
+    assert!(said.contains("this meeting: Bob said yes\n"));
+    assert!(said.ends_with("- references/template.md\n</skill_content>"));
+    let said = world.data("meeting-notes", json!({"file": "./references/template.md"})).await;
+    assert!(said.starts_with("# Subject"));
+    for file in ["../weekly-review/SKILL.md", "/etc/passwd", "SKILL.md", "references", "nothing.md"] {
+        let outcome = world.run("meeting-notes", json!({"file": file})).await;
+        assert_eq!(failed(&outcome), (Status::ErrorPermanent, "not_found"), "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_huge_result_is_cut() {
+    let world = world();
+    world.data("notes.create", json!({"title": "big", "content": "x".repeat(100_000)})).await;
+    let outcome = world.run("notes.read", json!({"title": "big"})).await;
+    assert!(outcome.data.len() < Outcome::DATA_BYTES_MAX + 100);
+    assert!(outcome.data.contains("[cut: the first"));
+}

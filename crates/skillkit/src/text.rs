@@ -1,0 +1,91 @@
+//! Small text chores that several handlers share.
+
+use annie_core::outcome::floor_char_boundary;
+
+use crate::error::SkillError;
+
+/// How many tags one thing may have.
+pub(crate) const TAGS_MAX: usize = 20;
+/// The longest tag, in characters.
+pub(crate) const TAG_CHARS_MAX: usize = 50;
+
+/// Tags as they are kept: lower case, hyphens for spaces, no `#`, none twice, in the order given.
+pub(crate) fn tags(given: &[String]) -> Result<Vec<String>, SkillError> {
+    let mut tags: Vec<String> = Vec::new();
+    for tag in given {
+        let tag = tag.trim().trim_start_matches('#').to_lowercase();
+        let tag = tag.split_whitespace().collect::<Vec<_>>().join("-");
+        if tag.chars().count() > TAG_CHARS_MAX || tag.chars().any(char::is_control) {
+            return Err(SkillError::argument("tags", format!("must be words of at most {TAG_CHARS_MAX} characters")));
+        }
+        if !tag.is_empty() && !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    if tags.len() > TAGS_MAX {
+        return Err(SkillError::argument("tags", format!("must be at most {TAGS_MAX}, got {}", tags.len())));
+    }
+    Ok(tags)
+}
+
+/// The text without surrounding space, if it is not empty and not too long.
+pub(crate) fn bounded(flag: &str, text: &str, chars_max: usize) -> Result<String, SkillError> {
+    let text = text.trim();
+    match text.chars().count() {
+        0 => Err(SkillError::argument(flag, "must not be empty")),
+        n if n > chars_max => {
+            Err(SkillError::argument(flag, format!("must have at most {chars_max} characters, got {n}")))
+        }
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// The text in one line, cut with an ellipsis.
+pub(crate) fn brief(text: &str, bytes_max: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() <= bytes_max {
+        return line;
+    }
+    format!("{}…", line[..floor_char_boundary(&line, bytes_max)].trim_end())
+}
+
+/// `1 task`, `2 tasks`.
+pub(crate) fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// Numbers out of texts such as `3` or `#3`.
+pub(crate) fn numbers(flag: &str, given: &[String]) -> Result<Vec<u64>, SkillError> {
+    given
+        .iter()
+        .map(|text| {
+            let digits = text.trim().trim_start_matches('#');
+            digits.parse().map_err(|_| SkillError::argument(flag, format!("wants numbers such as 1,2, got {text:?}")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_kept_in_one_spelling() {
+        let given = ["#Work", " tech stack ", "work", ""].map(str::to_owned);
+        assert_eq!(tags(&given).unwrap(), ["work", "tech-stack"]);
+        assert!(tags(&["x".repeat(51)]).is_err());
+        assert!(tags(&(0..21).map(|n| n.to_string()).collect::<Vec<_>>()).is_err());
+    }
+
+    #[test]
+    fn a_brief_text_is_one_line_and_never_splits_a_character() {
+        assert_eq!(brief("a\n b", 10), "a b");
+        assert_eq!(brief("üüüü", 5), "üü…");
+    }
+
+    #[test]
+    fn numbers_may_carry_a_hash() {
+        assert_eq!(numbers("ids", &["#3".to_owned(), "4".to_owned()]).unwrap(), [3, 4]);
+        assert!(numbers("ids", &["three".to_owned()]).unwrap_err().to_string().contains("\"three\""));
+    }
+}

@@ -1,0 +1,191 @@
+//! Every written rule of the date language, told on one Saturday night in Berlin.
+
+use chrono::{NaiveDate, TimeZone};
+
+use super::*;
+
+/// 2026-11-21 is a Saturday.
+fn now() -> DateTime<Tz> {
+    Tz::Europe__Berlin.with_ymd_and_hms(2026, 11, 21, 14, 3, 0).unwrap()
+}
+
+fn read(text: &str) -> String {
+    resolve(text, now()).map_or_else(|_| "?".to_owned(), |when| when.to_string())
+}
+
+#[test]
+fn days_have_names() {
+    for (text, expected) in [
+        ("today", "2026-11-21"),
+        ("Tomorrow", "2026-11-22"),
+        ("yesterday", "2026-11-20"),
+        ("the day after tomorrow", "2026-11-23"),
+        ("by friday", "2026-11-27"),
+        ("Fri", "2026-11-27"),
+        ("saturday", "2026-11-28"),
+        ("this saturday", "2026-11-21"),
+        ("next saturday", "2026-11-28"),
+        ("next friday", "2026-11-27"),
+        ("next monday", "2026-11-23"),
+        ("last friday", "2026-11-20"),
+        ("last saturday", "2026-11-14"),
+        ("tues", "2026-11-24"),
+        ("next week", "2026-11-23"),
+        ("this week", "2026-11-22"),
+        ("weekend", "2026-11-21"),
+        ("next weekend", "2026-11-28"),
+        ("next month", "2026-12-01"),
+        ("next year", "2027-01-01"),
+        ("end of week", "2026-11-22"),
+        ("end of the month", "2026-11-30"),
+        ("end of next month", "2026-12-31"),
+        ("eoy", "2026-12-31"),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn next_friday_on_a_monday_is_not_this_weeks() {
+    let monday = Tz::UTC.with_ymd_and_hms(2026, 11, 16, 8, 0, 0).unwrap();
+    assert_eq!(resolve("friday", monday).unwrap().to_string(), "2026-11-20");
+    assert_eq!(resolve("next friday", monday).unwrap().to_string(), "2026-11-27");
+}
+
+#[test]
+fn days_are_counted_from_today() {
+    for (text, expected) in [
+        ("+3d", "2026-11-24"),
+        ("-2w", "2026-11-07"),
+        ("+1mo", "2026-12-21"),
+        ("+1y", "2027-11-21"),
+        ("in 2 weeks", "2026-12-05"),
+        ("in a month", "2026-12-21"),
+        ("in three days", "2026-11-24"),
+        ("2 days from now", "2026-11-23"),
+        ("3 days ago", "2026-11-18"),
+        ("in 2h", "2026-11-21T16:03"),
+        ("in 90 minutes", "2026-11-21T15:33"),
+        ("+3d 9:00", "2026-11-24T09:00"),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_calendar_is_read_with_and_without_a_year() {
+    for (text, expected) in [
+        ("2026-02-28", "2026-02-28"),
+        ("2026-02-28T14:00", "2026-02-28T14:00"),
+        ("2026-02-28 14:00:59", "2026-02-28T14:00"),
+        ("2026-02-28T14:00:00Z", "2026-02-28T15:00"),
+        ("2026/02/28", "2026-02-28"),
+        ("28.2.2027", "2027-02-28"),
+        ("24.12.", "2026-12-24"),
+        ("March 3", "2027-03-03"),
+        ("3rd of march, 2028", "2028-03-03"),
+        ("nov 21", "2026-11-21"),
+        ("dec 24th at 6pm", "2026-12-24T18:00"),
+        ("the 15th", "2026-12-15"),
+        ("31st", "2026-12-31"),
+        ("feb 29", "2028-02-29"),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn times_stand_before_or_behind_the_day_or_alone() {
+    for (text, expected) in [
+        ("tomorrow 14:00", "2026-11-22T14:00"),
+        ("tomorrow at 2pm", "2026-11-22T14:00"),
+        ("2:30 pm tomorrow", "2026-11-22T14:30"),
+        ("12am tomorrow", "2026-11-22T00:00"),
+        ("friday noon", "2026-11-27T12:00"),
+        ("tomorrow in the morning", "2026-11-22T09:00"),
+        ("this evening", "2026-11-21T18:00"),
+        ("tonight", "2026-11-21T20:00"),
+        ("15:00", "2026-11-21T15:00"),
+        ("at 9am", "2026-11-22T09:00"),
+        ("now", "2026-11-21T14:03"),
+    ] {
+        assert_eq!(read(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_date_is_refused_with_examples() {
+    for text in [
+        "",
+        " ",
+        "soon",
+        "2026-02-30",
+        "13pm",
+        "25:00",
+        "3/4/2026",
+        "+3m",
+        "in 2h 15:00",
+        "9:00 10:00",
+        "next",
+        "-",
+        "+",
+        "99999999-01-01",
+        "in 99999 years",
+        "+99999y",
+        "friday friday",
+        "0am",
+        "ünd",
+        "+３d",
+    ] {
+        assert_eq!(read(text), "?", "{text}");
+    }
+    let error = resolve(&"x".repeat(500), now()).unwrap_err().to_string();
+    assert!(error.contains("next friday") && error.len() < 400, "{error}");
+}
+
+#[test]
+fn hours_count_through_the_change_of_the_clocks() {
+    let before = Tz::Europe__Berlin.with_ymd_and_hms(2026, 3, 29, 1, 30, 0).unwrap();
+    assert_eq!(resolve("in 1 hour", before).unwrap().to_string(), "2026-03-29T03:30");
+}
+
+#[test]
+fn spans_are_whole_days_weeks_and_months() {
+    let days = |text: &str| span(text, now()).map(|s| format!("{} {}", s.from, s.before)).unwrap_or_default();
+    assert_eq!(days("today"), "2026-11-21 2026-11-22");
+    assert_eq!(days("tomorrow 14:00"), "2026-11-22 2026-11-23");
+    assert_eq!(days("this_week"), "2026-11-16 2026-11-23");
+    assert_eq!(days("next week"), "2026-11-23 2026-11-30");
+    assert_eq!(days("this_month"), "2026-11-01 2026-12-01");
+    assert_eq!(days("2026-12-31"), "2026-12-31 2027-01-01");
+    assert_eq!(days("nonsense"), "");
+}
+
+#[test]
+fn a_stored_date_is_shown_with_its_distance() {
+    let now = now().naive_local();
+    for (due, open, expected) in [
+        ("2026-11-22", true, "2026-11-22 (tomorrow)"),
+        ("2026-11-21", true, "2026-11-21 (today)"),
+        ("2026-11-21T15:00", true, "2026-11-21 15:00 (today)"),
+        ("2026-11-21T09:00", true, "2026-11-21 09:00 (overdue since today)"),
+        ("2026-11-20", true, "2026-11-20 (overdue since yesterday)"),
+        ("2026-11-18", true, "2026-11-18 (overdue by 3 days)"),
+        ("2026-11-18", false, "2026-11-18 (3 days ago)"),
+        ("2026-11-25", true, "2026-11-25 (Wednesday)"),
+        ("2026-12-05", true, "2026-12-05 (in 14 days)"),
+        ("whenever", true, "whenever"),
+    ] {
+        assert_eq!(describe_due(due, open, now), expected, "{due}");
+    }
+    assert!(!is_overdue("2026-11-21", now) && is_overdue("2026-11-21T14:02", now) && !is_overdue("x", now));
+}
+
+#[test]
+fn every_day_of_four_years_reads_back_what_it_shows() {
+    let first = NaiveDate::from_ymd_opt(2026, 1, 1).unwrap();
+    for date in first.iter_days().take(4 * 366) {
+        let when = When { date, time: None };
+        assert_eq!(resolve(&when.to_string(), now()), Ok(when));
+    }
+}
