@@ -1,1 +1,15 @@
-//! Stores behind core's Store port: SQLite, and an in-memory one for simulation.
+//! Stores behind core's Store port: [`SqliteStore`] for real use, [`MemoryStore`] for simulation.
+//!
+//! What a store must decide (whether an append may be stored, what two memories have in common, which of a user's tasks
+//! fit) is decided once, in the plain functions beside the two folders; a store only keeps and finds.
+
+mod admission;
+mod memory;
+mod similar;
+mod sqlite;
+mod stem;
+mod todo_rules;
+mod words;
+
+pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint};
+pub use sqlite::{Durability, SqliteOptions, SqliteStore};

@@ -1,5 +1,5 @@
 //! What is kept: the log, its projections, and the data of the built-in skills. One contract suite
-//! (`annie_testkit::contract`) says how every store must behave.
+//! (`crates/store/tests/contract`) says how every store must behave.
 
 use std::fmt;
 

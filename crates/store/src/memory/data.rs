@@ -1,0 +1,234 @@
+//! What the in-memory store holds, and how events change it.
+
+use std::collections::BTreeMap;
+
+use annie_core::{
+    breaker::BreakerRow,
+    event::{Event, NewEvent},
+    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OutboxId, Seq, TaskId, UserId},
+    ports::{ApiKey, ConversationRow, IntentRow, IntentState, Memory, OutboxRow, Snapshot, TaskRow, TaskState, Todo},
+    projection::{self, Change},
+    time::Micros,
+};
+
+use crate::admission::{Desk, Head, Needs, Planned, Received};
+
+/// A conversation and its log.
+pub(super) struct Conversation {
+    pub user: UserId,
+    pub owner: Option<NodeIncarnation>,
+    pub epoch: Epoch,
+    pub title: String,
+    pub created_at: Micros,
+    pub updated_at: Micros,
+    pub events: Vec<Event>,
+    pub snapshot: Option<Snapshot>,
+}
+
+impl Conversation {
+    pub const fn last(&self) -> Seq {
+        Seq(self.events.len() as u64)
+    }
+
+    pub fn row(&self, id: ConversationId) -> ConversationRow {
+        ConversationRow {
+            id,
+            user: self.user.clone(),
+            title: self.title.clone(),
+            last_seq: self.last(),
+            epoch: self.epoch,
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+        }
+    }
+}
+
+/// An intent, where it was planned, and in which order.
+pub(super) struct Intent {
+    pub conversation: ConversationId,
+    pub place: (Seq, usize),
+    pub row: IntentRow,
+}
+
+/// A user's task, and what only the store knows of it.
+pub(super) struct KeptTodo {
+    pub intent: IntentId,
+    pub todo: Todo,
+    pub archived: bool,
+}
+
+/// Everything.
+#[derive(Default)]
+pub(super) struct Data {
+    pub conversations: BTreeMap<ConversationId, Conversation>,
+    pub tasks: BTreeMap<TaskId, TaskRow>,
+    pub messages: BTreeMap<(UserId, String), Received>,
+    pub intents: BTreeMap<IntentId, Intent>,
+    pub outbox: BTreeMap<OutboxId, (OutboxRow, Option<Micros>)>,
+    pub todos: BTreeMap<(UserId, u64), KeptTodo>,
+    pub memories: BTreeMap<(UserId, u64), Memory>,
+    pub memory_intents: BTreeMap<(UserId, IntentId), (u64, bool)>,
+    pub breakers: BTreeMap<String, BreakerRow>,
+    pub keys: BTreeMap<String, ApiKey>,
+}
+
+impl Data {
+    /// The facts that a batch is judged by.
+    pub fn desk(&self, needs: &Needs) -> Desk {
+        let mut desk = Desk::default();
+        for id in &needs.conversations {
+            if let Some(c) = self.conversations.get(id) {
+                let head = Head { user: c.user.clone(), epoch: c.epoch, next: Seq(c.last().0 + 1) };
+                desk.heads.insert(*id, head);
+            }
+        }
+        for key in &needs.messages {
+            if let Some(received) = self.messages.get(key) {
+                desk.known.messages.insert(key.clone(), received.clone());
+            }
+        }
+        desk.known.tasks = needs.tasks.iter().filter(|t| self.tasks.contains_key(t)).copied().collect();
+        for id in &needs.intents {
+            if let Some(Intent { conversation, row, .. }) = self.intents.get(id) {
+                let planned = Planned { conversation: *conversation, effect: row.effect, state: row.state };
+                desk.known.intents.insert(*id, planned);
+            }
+        }
+        desk
+    }
+
+    /// Appends an event and what it changes.
+    pub fn append(&mut self, id: ConversationId, user: &UserId, event: NewEvent, changes: &[Change]) {
+        let at = event.at;
+        let conversation = self.conversations.entry(id).or_insert_with(|| Conversation {
+            user: user.clone(),
+            owner: None,
+            epoch: Epoch(0),
+            title: String::new(),
+            created_at: at,
+            updated_at: at,
+            events: Vec::new(),
+            snapshot: None,
+        });
+        let seq = Seq(conversation.last().0 + 1);
+        conversation.events.push(Event::placed(id, seq, event));
+        conversation.updated_at = conversation.updated_at.max(at);
+        for (change, place) in changes.iter().zip(0..) {
+            self.project(id, user, (seq, place), change);
+        }
+    }
+
+    fn project(&mut self, id: ConversationId, user: &UserId, place: (Seq, usize), change: &Change) {
+        match change {
+            Change::TaskOpened { .. } => self.open_task(id, user, place.0, change),
+            Change::TaskMoved { task, state, error, at } => self.move_task(id, *task, *state, error.as_ref(), *at),
+            Change::IntentPlanned { intent, task, skill, effect, .. } => {
+                self.intents.entry(*intent).or_insert_with(|| Intent {
+                    conversation: id,
+                    place,
+                    row: IntentRow {
+                        id: *intent,
+                        task: *task,
+                        skill: skill.clone(),
+                        effect: *effect,
+                        state: IntentState::Planned,
+                        attempts: 0,
+                    },
+                });
+            }
+            Change::IntentStarted { intent, .. } => {
+                if let Some(kept) = self.intents.get_mut(intent).filter(|kept| kept.conversation == id) {
+                    kept.row.state = IntentState::Started;
+                    kept.row.attempts += 1;
+                }
+            }
+            Change::IntentClosed { intent, state, .. } => {
+                let kept = self.intents.get_mut(intent).filter(|kept| kept.conversation == id);
+                if let Some(kept) = kept.filter(|kept| kept.row.state != IntentState::Done) {
+                    kept.row.state = *state;
+                }
+            }
+            Change::OutboxPut { id: out, task, text, at } => {
+                self.outbox.entry(*out).or_insert_with(|| {
+                    let row = OutboxRow {
+                        id: *out,
+                        user: user.clone(),
+                        task: *task,
+                        conversation: id,
+                        text: text.clone(),
+                        at: *at,
+                    };
+                    (row, None)
+                });
+            }
+        }
+    }
+
+    fn open_task(&mut self, id: ConversationId, user: &UserId, seq: Seq, change: &Change) {
+        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, at } = change else { return };
+        let received = Received { task: *task, conversation: id, seq, text_sha256: *text_sha256 };
+        self.messages.insert((user.clone(), client_id.clone()), received);
+        self.tasks.insert(
+            *task,
+            TaskRow {
+                id: *task,
+                user: user.clone(),
+                conversation: id,
+                state: TaskState::Queued,
+                priority: *priority,
+                source: source.clone(),
+                title: title.clone(),
+                received_at: *at,
+                started_at: None,
+                ended_at: None,
+                error: None,
+            },
+        );
+        if let Some(conversation) = self.conversations.get_mut(&id).filter(|c| c.title.is_empty()) {
+            conversation.title.clone_from(title);
+        }
+    }
+
+    fn move_task(&mut self, id: ConversationId, task: TaskId, state: TaskState, error: Option<&String>, at: Micros) {
+        let row = self.tasks.get_mut(&task).filter(|row| row.conversation == id && !row.state.is_ended());
+        let Some(row) = row else { return };
+        row.state = state;
+        if state == TaskState::Running {
+            row.started_at.get_or_insert(at);
+        }
+        if state.is_ended() {
+            row.ended_at = Some(at);
+            row.error = error.cloned();
+        }
+    }
+
+    /// Throws the projections away and folds the log again.
+    pub fn rebuild(&mut self) -> u64 {
+        self.tasks.clear();
+        self.messages.clear();
+        self.intents.clear();
+        let delivered: BTreeMap<OutboxId, Option<Micros>> =
+            std::mem::take(&mut self.outbox).into_iter().map(|(id, (_, at))| (id, at)).collect();
+        let mut read = 0;
+        let logs: Vec<_> = self
+            .conversations
+            .iter_mut()
+            .map(|(id, c)| {
+                c.title.clear();
+                (*id, c.user.clone(), std::mem::take(&mut c.events))
+            })
+            .collect();
+        for (id, user, events) in logs {
+            for Event { at, task, agent, body, .. } in events {
+                let event = NewEvent { at, task, agent, body };
+                let changes = projection::changes(&event);
+                self.append(id, &user, event, &changes);
+                read += 1;
+            }
+        }
+        for (id, (_, at)) in &mut self.outbox {
+            *at = delivered.get(id).copied().flatten();
+        }
+        read
+    }
+}

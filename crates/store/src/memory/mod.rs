@@ -1,0 +1,164 @@
+//! The store for simulation: everything in ordered maps behind one lock, no thread and no timer, so that it works under a
+//! paused clock and the same calls always give the same answers. A hook may strike at every call. Clones share the data:
+//! what was stored survives the kernel that stored it, as a disk would.
+
+mod data;
+mod log;
+mod memories;
+mod plain;
+mod records;
+mod search;
+mod todos;
+
+use std::sync::Arc;
+
+use annie_core::{
+    ids::ConversationId,
+    ports::{Append, Fut, Store, StoreError, StoreErrorKind},
+};
+use parking_lot::Mutex;
+
+use data::Data;
+
+/// Where a fault may strike.
+#[derive(Debug, Clone, Copy)]
+pub enum StorePoint<'a> {
+    /// A batch is about to be committed.
+    Commit(&'a [Append]),
+    /// A conversation is about to be claimed.
+    Claim(ConversationId),
+    /// Something else is about to be written: the method's name.
+    Write(&'static str),
+    /// Something is about to be read: the method's name.
+    Read(&'static str),
+}
+
+/// What happens there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StoreFault {
+    /// Nothing.
+    #[default]
+    Pass,
+    /// Nothing is done, and the caller is told so.
+    Fail(StoreErrorKind),
+    /// It is done, and the caller is told that it failed: an outcome that it cannot know.
+    LoseReply(StoreErrorKind),
+    /// Nothing is done, and the caller waits for ever.
+    Hang,
+    /// It is done, and the caller waits for ever.
+    HangAfter,
+}
+
+/// Decides what happens at each point.
+pub type StoreHook = Arc<dyn Fn(StorePoint<'_>) -> StoreFault + Send + Sync>;
+
+/// The store in memory.
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    data: Arc<Mutex<Data>>,
+    hook: Option<StoreHook>,
+}
+
+impl MemoryStore {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same data, seen through a hook.
+    #[must_use]
+    pub fn with_hook(&self, hook: StoreHook) -> Self {
+        Self { data: Arc::clone(&self.data), hook: Some(hook) }
+    }
+
+    /// Does something to the data, unless the hook has other plans.
+    async fn at<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
+        let fault = self.hook.as_ref().map_or(StoreFault::Pass, |hook| hook(point));
+        let struck = |kind| StoreError { kind, what: name_of(point), detail: "injected fault".to_owned() };
+        match fault {
+            StoreFault::Pass => Ok(act(&mut self.data.lock())),
+            StoreFault::Fail(kind) => Err(struck(kind)),
+            StoreFault::LoseReply(kind) => {
+                act(&mut self.data.lock());
+                Err(struck(kind))
+            }
+            StoreFault::Hang => std::future::pending().await,
+            StoreFault::HangAfter => {
+                act(&mut self.data.lock());
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// A write that answers with a value.
+    async fn write<T>(&self, name: &'static str, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
+        self.at(StorePoint::Write(name), act).await
+    }
+
+    /// A read.
+    async fn read<T>(&self, name: &'static str, act: impl FnOnce(&Data) -> T) -> Result<T, StoreError> {
+        self.at(StorePoint::Read(name), |data| act(data)).await
+    }
+}
+
+const fn name_of(point: StorePoint<'_>) -> &'static str {
+    match point {
+        StorePoint::Commit(_) => "commit",
+        StorePoint::Claim(_) => "claim",
+        StorePoint::Write(name) | StorePoint::Read(name) => name,
+    }
+}
+
+impl Store for MemoryStore {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn close(&self) -> Fut<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        breaker::BreakerRow,
+        ports::{Breakers, StoreErrorKind},
+    };
+
+    use super::{MemoryStore, StoreFault, StorePoint};
+
+    fn struck(fault: StoreFault) -> (MemoryStore, MemoryStore) {
+        let store = MemoryStore::new();
+        let hooked = store.with_hook(std::sync::Arc::new(move |point| match point {
+            StorePoint::Write("put_breaker") => fault,
+            _ => StoreFault::Pass,
+        }));
+        (store, hooked)
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_is_not_done_and_a_lost_reply_is() {
+        for (fault, done) in
+            [(StoreFault::Fail(StoreErrorKind::Full), false), (StoreFault::LoseReply(StoreErrorKind::Full), true)]
+        {
+            let (store, hooked) = struck(fault);
+            let answer = hooked.put_breaker("s".into(), BreakerRow::default()).await;
+            assert_eq!(answer.map_err(|e| e.kind), Err(StoreErrorKind::Full));
+            assert_eq!(store.breaker("s".into()).await.unwrap().is_some(), done);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hanging_write_never_answers_and_what_was_stored_survives_it() {
+        for (fault, done) in [(StoreFault::Hang, false), (StoreFault::HangAfter, true)] {
+            let (store, hooked) = struck(fault);
+            let mut write = hooked.put_breaker("s".into(), BreakerRow::default());
+            let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_pending())).await;
+            assert!(poll);
+            drop(write);
+            assert_eq!(store.breaker("s".into()).await.unwrap().is_some(), done);
+        }
+    }
+}

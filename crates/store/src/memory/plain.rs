@@ -1,0 +1,40 @@
+//! Breaker rows and API keys.
+
+use annie_core::{
+    breaker::BreakerRow,
+    ports::{ApiKey, Breakers, Fut, Keys, StoreError},
+};
+
+use super::MemoryStore;
+
+impl Breakers for MemoryStore {
+    fn breaker(&self, skill: String) -> Fut<'_, Result<Option<BreakerRow>, StoreError>> {
+        Box::pin(self.read("breaker", move |data| data.breakers.get(&skill).copied()))
+    }
+
+    fn put_breaker(&self, skill: String, row: BreakerRow) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(self.write("put_breaker", move |data| {
+            data.breakers.insert(skill, row);
+        }))
+    }
+}
+
+impl Keys for MemoryStore {
+    fn key(&self, id: String) -> Fut<'_, Result<Option<ApiKey>, StoreError>> {
+        Box::pin(self.read("key", move |data| data.keys.get(&id).cloned()))
+    }
+
+    fn keys(&self) -> Fut<'_, Result<Vec<ApiKey>, StoreError>> {
+        Box::pin(self.read("keys", |data| {
+            let mut keys: Vec<_> = data.keys.values().cloned().collect();
+            keys.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+            keys
+        }))
+    }
+
+    fn put_key(&self, key: ApiKey) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(self.write("put_key", move |data| {
+            data.keys.insert(key.id.clone(), key);
+        }))
+    }
+}

@@ -1,0 +1,83 @@
+//! Lists and look-ups.
+
+use std::cmp::Reverse;
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, OutboxId, TaskId},
+    ports::{ConversationRow, Fut, IntentRow, OutboxRow, Records, StoreError, TaskRow},
+    time::Micros,
+};
+
+use super::MemoryStore;
+
+impl Records for MemoryStore {
+    fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>> {
+        Box::pin(self.read("conversation", move |data| {
+            data.conversations.get(&id).filter(|c| scope.sees(&c.user)).map(|c| c.row(id))
+        }))
+    }
+
+    fn conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        Box::pin(self.read("conversations", move |data| {
+            let seen = data.conversations.iter().filter(|(_, c)| scope.sees(&c.user) && c.updated_at < before);
+            let mut rows: Vec<_> = seen.map(|(id, c)| c.row(*id)).collect();
+            rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn task(&self, scope: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>> {
+        Box::pin(self.read("task", move |data| data.tasks.get(&id).filter(|t| scope.sees(&t.user)).cloned()))
+    }
+
+    fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
+        Box::pin(self.read("tasks", move |data| {
+            let mut rows: Vec<_> = data
+                .tasks
+                .values()
+                .filter(|t| scope.sees(&t.user) && t.received_at < before && !(open && t.state.is_ended()))
+                .cloned()
+                .collect();
+            rows.sort_by_key(|row| Reverse((row.received_at, row.id)));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
+        Box::pin(self.read("intents", move |data| {
+            let mut found: Vec<_> = data.intents.values().filter(|i| i.row.task == task).collect();
+            found.sort_by_key(|intent| intent.place);
+            found.into_iter().map(|intent| intent.row.clone()).collect()
+        }))
+    }
+
+    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
+        Box::pin(self.read("outbox", move |data| {
+            let waiting = data.outbox.values().filter(|(_, delivered)| delivered.is_none());
+            let mut rows: Vec<_> = waiting.map(|(row, _)| row.clone()).collect();
+            rows.sort_by_key(|row| (row.at, row.id));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn delivered(&self, id: OutboxId, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(self.write("delivered", move |data| {
+            if let Some((_, delivered)) = data.outbox.get_mut(&id) {
+                delivered.get_or_insert(at);
+            }
+        }))
+    }
+
+    fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(self.write("rebuild", super::data::Data::rebuild))
+    }
+}

@@ -1,0 +1,107 @@
+//! When two memories say nearly the same, and what becomes of them then (S0 14.3). Decided here for every store: a store
+//! only brings candidates.
+
+use annie_core::{
+    ports::{Memory, NewMemory},
+    time::Micros,
+};
+
+use crate::words::{different_stems, stems};
+
+/// The share of words in common from which on two texts may say the same.
+const SHARED_MIN: f64 = 0.8;
+
+/// Words that turn a statement around: texts that differ in one of them never say the same.
+const TURNING: [&str; 16] = [
+    "not", "no", "never", "nor", "cannot", "without", "don", "doesn", "didn", "isn", "aren", "wasn", "weren", "won",
+    "shouldn", "couldn",
+];
+
+/// Whether two texts say nearly the same: most words in common, in the same order, and no difference in a number or a
+/// negation. ("Standup is at 9" and "Standup is at 10" share most words and are two facts; "tea over coffee" and "coffee
+/// over tea" share all.)
+pub(crate) fn nearly_same(a: &str, b: &str) -> bool {
+    let (set_a, set_b) = (different_stems(a), different_stems(b));
+    if set_a.is_empty() || set_b.is_empty() {
+        return a.trim() == b.trim();
+    }
+    let telling = |w: &&String| w.chars().any(char::is_numeric) || TURNING.contains(&w.as_str());
+    let differs = |own: &[String], other: &[String]| own.iter().filter(telling).any(|w| !other.contains(w));
+    if differs(&set_a, &set_b) || differs(&set_b, &set_a) {
+        return false;
+    }
+    let shared = set_a.iter().filter(|w| set_b.contains(w)).count();
+    let all = set_a.len() + set_b.len() - shared;
+    if (shared as f64) < SHARED_MIN * all as f64 {
+        return false;
+    }
+    let (order_a, order_b) = (stems(a), stems(b));
+    let longer = order_a.len().max(order_b.len());
+    common_in_order(&order_a, &order_b) as f64 >= SHARED_MIN * longer as f64
+}
+
+/// Length of the longest common subsequence.
+fn common_in_order(a: &[String], b: &[String]) -> usize {
+    let mut row = vec![0_usize; b.len() + 1];
+    for word in a {
+        let mut corner = 0;
+        for (j, other) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = if word == other { corner + 1 } else { above.max(row[j]) };
+            corner = above;
+        }
+    }
+    row[b.len()]
+}
+
+/// What a new memory that says nearly the same makes of the one that is there: tags joined, the higher importance, the
+/// longer text.
+pub(crate) fn merged(mut old: Memory, new: &NewMemory, at: Micros) -> Memory {
+    if new.content.chars().count() > old.content.chars().count() {
+        old.content.clone_from(&new.content);
+    }
+    for tag in &new.tags {
+        if !old.tags.contains(tag) {
+            old.tags.push(tag.clone());
+        }
+    }
+    old.importance = old.importance.max(importance(new.importance));
+    old.updated_at = at;
+    old
+}
+
+/// An importance within 0 to 1; what is no number counts as nothing.
+pub(crate) fn importance(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearly_same;
+
+    #[test]
+    fn the_same_words_in_other_forms_say_the_same() {
+        assert!(nearly_same("Bob prefers email.", "bob PREFERS emails"));
+        assert!(nearly_same(
+            "The user prefers dark mode in every editor on the laptop",
+            "User prefers dark mode in every editor on the laptop"
+        ));
+        assert!(nearly_same("🎉", " 🎉 "));
+    }
+
+    #[test]
+    fn another_number_a_negation_or_another_order_is_another_fact() {
+        assert!(!nearly_same(
+            "The weekly sales meeting with Bob from the Paris office is at 10",
+            "The weekly sales meeting with Bob from the Paris office is at 11"
+        ));
+        assert!(!nearly_same(
+            "Bob wants to be told about every single change of the plan",
+            "Bob wants to not be told about every single change of the plan"
+        ));
+        assert!(!nearly_same("prefers tea over coffee", "prefers coffee over tea"));
+        assert!(!nearly_same("Bob prefers email", "Bob prefers phone"));
+        assert!(!nearly_same("🎉", "🚀"));
+        assert!(!nearly_same("", "Bob"));
+    }
+}

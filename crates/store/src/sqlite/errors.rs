@@ -1,0 +1,70 @@
+//! The database's errors in the port's words.
+
+use annie_core::ports::{StoreError, StoreErrorKind};
+use sqlx::migrate::MigrateError;
+
+/// SQLite's primary result codes (the low byte of the extended ones).
+const BUSY: i32 = 5;
+const LOCKED: i32 = 6;
+const READONLY: i32 = 8;
+const IOERR: i32 = 10;
+const CORRUPT: i32 = 11;
+const FULL: i32 = 13;
+const CANTOPEN: i32 = 14;
+const NOTADB: i32 = 26;
+/// The shared-memory file beside the database could not grow: no space for it.
+const IOERR_SHMSIZE: i32 = 10 | 19 << 8;
+
+/// An error of the database while doing `what`.
+pub(super) fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+    move |error| StoreError { kind: kind_of(&error), what, detail: error.to_string() }
+}
+
+/// An error of the file system while doing `what`.
+pub(super) fn failed_io(what: &'static str) -> impl Fn(std::io::Error) -> StoreError {
+    move |error| StoreError { kind: kind_of_io(&error), what, detail: error.to_string() }
+}
+
+/// The tables could not be brought up to date.
+pub(super) fn failed_migration(error: MigrateError) -> StoreError {
+    const WHAT: &str = "bringing the tables up to date";
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => failed(WHAT)(error),
+        // A newer Annie, or a changed file, was here before.
+        error => StoreError { kind: StoreErrorKind::Corrupt, what: WHAT, detail: error.to_string() },
+    }
+}
+
+/// A stored shape that cannot be read.
+pub(super) fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
+    StoreError { kind: StoreErrorKind::Corrupt, what, detail: detail.to_string() }
+}
+
+fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
+    match error {
+        sqlx::Error::Database(error) => {
+            error.code().and_then(|code| code.parse().ok()).map_or(StoreErrorKind::Internal, kind_of_code)
+        }
+        sqlx::Error::Io(error) => kind_of_io(error),
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => StoreErrorKind::Unavailable,
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Corrupt,
+        _ => StoreErrorKind::Internal,
+    }
+}
+
+const fn kind_of_code(code: i32) -> StoreErrorKind {
+    match (code, code & 0xff) {
+        (IOERR_SHMSIZE, _) | (_, FULL) => StoreErrorKind::Full,
+        (_, BUSY | LOCKED) => StoreErrorKind::Locked,
+        (_, CORRUPT | NOTADB) => StoreErrorKind::Corrupt,
+        (_, READONLY | IOERR | CANTOPEN) => StoreErrorKind::Unavailable,
+        _ => StoreErrorKind::Internal,
+    }
+}
+
+fn kind_of_io(error: &std::io::Error) -> StoreErrorKind {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreErrorKind::Full,
+        _ => StoreErrorKind::Unavailable,
+    }
+}

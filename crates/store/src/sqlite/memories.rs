@@ -1,0 +1,201 @@
+//! The users' memories: a full-text index (FTS5, Porter's stems) ranked by bm25 times importance (S0 14.3). The index
+//! holds the owner as a word of its own, so that a search reads one user's part of it only; the word weighs nothing.
+
+use annie_core::{
+    ids::{IntentId, UserId},
+    ports::{Fut, Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, Saved, StoreError},
+    projection::text_sha256,
+    time::Micros,
+};
+
+use super::{
+    SqliteStore,
+    errors::{corrupt, failed},
+    rows::{Columns, json, signed},
+    statements::{Statements, arguments},
+    writer::Pen,
+};
+use crate::{
+    similar::{importance, merged, nearly_same},
+    words::different_words,
+};
+
+/// How many memories are compared with a new one, those with the most in common first.
+const CANDIDATES_MAX: i64 = 16;
+
+const SAVED_BEFORE: &str = "SELECT i.merged, m.number, m.content, m.tags, m.category, m.importance, m.created_at, \
+     m.updated_at, m.accessed_at FROM memory_intents i JOIN memories m ON m.user_id = i.user_id AND m.number = i.number \
+     WHERE i.user_id = ? AND i.intent_id = ?;";
+const NEXT_NUMBER: &str = "SELECT -1, 1 + coalesce(max(number), 0) FROM memories WHERE user_id = ?;";
+const CANDIDATES: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, m.updated_at, \
+     m.accessed_at FROM memories_fts f JOIN memories m ON m.id = f.rowid \
+     WHERE memories_fts MATCH ? AND m.user_id = ? AND m.category = ? \
+     ORDER BY bm25(memories_fts, 0.0, 1.0, 1.0), m.number LIMIT ?;";
+const INSERT: &str = "INSERT INTO memories (user_id, number, owner, content, tags, category, importance, created_at, \
+     updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);";
+const UPDATE: &str = "UPDATE memories SET content = ?, tags = ?, importance = ?, updated_at = ? \
+     WHERE user_id = ? AND number = ?;";
+const INSERT_INTENT: &str = "INSERT INTO memory_intents (user_id, intent_id, number, merged) VALUES (?, ?, ?, ?);";
+
+const FIND: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, m.updated_at, \
+         m.accessed_at, max(0.0, -bm25(memories_fts, 0.0, 1.0, 1.0) * m.importance) AS rank \
+     FROM memories_fts f JOIN memories m ON m.id = f.rowid \
+     WHERE memories_fts MATCH $6 AND m.user_id = $1 AND ($2 IS NULL OR m.category = $2) AND m.importance >= $3 \
+     AND ($4 = '[]' OR EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each($4)))) \
+     ORDER BY rank DESC, m.number DESC LIMIT $5";
+const LIST: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, m.updated_at, \
+         m.accessed_at, m.importance AS rank \
+     FROM memories m WHERE m.user_id = $1 AND ($2 IS NULL OR m.category = $2) AND m.importance >= $3 \
+     AND ($4 = '[]' OR EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each($4)))) \
+     ORDER BY rank DESC, m.number DESC LIMIT $5";
+const TOUCH: &str = "UPDATE memories SET accessed_at = max(coalesce(accessed_at, 0), ?) WHERE user_id = ? \
+     AND number IN (SELECT value FROM json_each(?))";
+
+impl Memories for SqliteStore {
+    fn save_memory(
+        &self,
+        user: UserId,
+        intent: IntentId,
+        new: NewMemory,
+        at: Micros,
+    ) -> Fut<'_, Result<Saved, StoreError>> {
+        Box::pin(async move {
+            let mut pen = self.pen("keeping a memory").await?;
+            let saved = save(&mut pen, &user, intent, new, at).await;
+            if saved.is_err() {
+                pen.roll_back().await;
+            }
+            saved
+        })
+    }
+
+    fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>> {
+        Box::pin(async move {
+            const WHAT: &str = "searching memories";
+            let bound = arguments()
+                .with(user.as_str().to_owned())
+                .with(query.category.map(MemoryCategory::as_str))
+                .with(query.min_importance.unwrap_or(0.0))
+                .with(json(&query.tags)?)
+                .with(i64::from(query.limit));
+            let (sql, bound) = if query.text.trim().is_empty() {
+                (LIST, bound)
+            } else {
+                match expression(&user, &query.text) {
+                    Some(expression) => (FIND, bound.with(expression)),
+                    None => return Ok(Vec::new()),
+                }
+            };
+            let rows = self.rows(WHAT, sql, bound.finish().map_err(failed(WHAT))?).await?;
+            rows.iter()
+                .map(|row| {
+                    let mut row = Columns::of(row);
+                    Ok(MemoryHit { memory: memory_of(&mut row)?, rank: row.take()? })
+                })
+                .collect()
+        })
+    }
+
+    fn touch_memories(&self, user: UserId, numbers: Vec<u64>, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut statements = Statements::default();
+            statements.say(TOUCH).with(at.0).with(user.as_str().to_owned()).with(json(&numbers)?);
+            self.write("noting found memories", statements).await?;
+            Ok(())
+        })
+    }
+}
+
+async fn save(
+    pen: &mut Pen<'_>,
+    user: &UserId,
+    intent: IntentId,
+    new: NewMemory,
+    at: Micros,
+) -> Result<Saved, StoreError> {
+    let name = || user.as_str().to_owned();
+    let mut ask = Statements::begin();
+    ask.say(SAVED_BEFORE).with(name()).with(intent.uuid()).say(NEXT_NUMBER).with(name());
+    let rows = pen.begin(ask).await?;
+    let number = match rows.as_slice() {
+        [before, _next] => {
+            pen.roll_back().await;
+            let mut row = Columns::of(before);
+            let merged = row.take()?;
+            return Ok(Saved { merged, memory: memory_of(&mut row)? });
+        }
+        [next] => {
+            let mut row = Columns::of(next);
+            row.take::<i64>()?;
+            row.count()?
+        }
+        _ => return Err(corrupt("keeping a memory", "no next number")),
+    };
+    let same = same_as(pen, user, &new).await?;
+    let mut write = Statements::default();
+    let merging = same.is_some();
+    let memory = if let Some(old) = same {
+        let memory = merged(old, &new, at);
+        write.say(UPDATE).with(memory.content.clone()).with(json(&memory.tags)?).with(memory.importance).with(at.0);
+        write.with(name()).with(signed(memory.number));
+        memory
+    } else {
+        let memory = Memory {
+            number,
+            importance: importance(new.importance),
+            content: new.content,
+            tags: new.tags,
+            category: new.category,
+            created_at: at,
+            updated_at: at,
+            accessed_at: None,
+        };
+        write.say(INSERT).with(name()).with(signed(number)).with(owner_word(user)).with(memory.content.clone());
+        write.with(json(&memory.tags)?).with(memory.category.as_str()).with(memory.importance).with(at.0).with(at.0);
+        memory
+    };
+    write.say(INSERT_INTENT).with(name()).with(intent.uuid()).with(signed(memory.number)).with(merging);
+    pen.commit(write).await?;
+    Ok(Saved { memory, merged: merging })
+}
+
+/// The memory that already says nearly the same.
+async fn same_as(pen: &mut Pen<'_>, user: &UserId, new: &NewMemory) -> Result<Option<Memory>, StoreError> {
+    let Some(expression) = expression(user, &new.content) else { return Ok(None) };
+    let mut ask = Statements::default();
+    ask.say(CANDIDATES).with(expression).with(user.as_str().to_owned()).with(new.category.as_str());
+    ask.with(CANDIDATES_MAX);
+    for row in &pen.send(ask).await? {
+        let memory = memory_of(&mut Columns::of(row))?;
+        if nearly_same(&memory.content, &new.content) {
+            return Ok(Some(memory));
+        }
+    }
+    Ok(None)
+}
+
+/// A full-text expression for any of a text's words among one user's memories; none if the text has no words. Words are
+/// letters and digits only, and quoted, so that nothing in a text is taken for an operator.
+fn expression(user: &UserId, text: &str) -> Option<String> {
+    let words: Vec<String> = different_words(text).into_iter().map(|w| format!("\"{w}\"")).collect();
+    (!words.is_empty()).then(|| format!("owner : {} AND ({})", owner_word(user), words.join(" OR ")))
+}
+
+/// A user as one word of the index.
+fn owner_word(user: &UserId) -> String {
+    let hash = text_sha256(user.as_str());
+    hash[..8].iter().fold(String::from("u"), |word, byte| format!("{word}{byte:02x}"))
+}
+
+fn memory_of(row: &mut Columns<'_>) -> Result<Memory, StoreError> {
+    Ok(Memory {
+        number: row.count()?,
+        content: row.take()?,
+        tags: row.json()?,
+        category: row.word()?,
+        importance: row.take()?,
+        created_at: row.at()?,
+        updated_at: row.at()?,
+        accessed_at: row.maybe_at()?,
+    })
+}

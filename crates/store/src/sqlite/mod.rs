@@ -1,0 +1,183 @@
+//! The embedded store: one SQLite database in a data folder that this process alone may use. One writer connection, whose
+//! transactions begin IMMEDIATE, and a few read-only ones beside it (WAL). Every statement is a trip to the connection's
+//! own thread, so what belongs together is sent as one text with several statements: SQLite's driver binds their
+//! arguments one after the other and keeps the prepared statements by the text.
+//!
+//! One file for each noun, each with its SQL beside its use.
+
+mod breakers;
+mod commit;
+mod errors;
+mod keys;
+mod log;
+mod memories;
+mod rebuild;
+mod records;
+mod rows;
+mod statements;
+mod todos;
+mod writer;
+
+use std::{
+    fs::{File, TryLockError},
+    path::Path,
+    time::Duration,
+};
+
+use annie_core::ports::{Fut, Store, StoreError, StoreErrorKind};
+use sqlx::{
+    ConnectOptions, SqlitePool,
+    migrate::Migrator,
+    sqlite::{
+        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+    },
+};
+use tokio::sync::Mutex;
+
+use errors::{failed, failed_io};
+use writer::Writer;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+
+/// The database's file in the data folder.
+const DATABASE_FILE: &str = "annie.db";
+/// The file whose lock says that a process uses the folder.
+const LOCK_FILE: &str = "annie.lock";
+/// How many prepared texts the writer keeps.
+const WRITER_STATEMENTS_MAX: usize = 512;
+/// Pages in the write-ahead log from which on a commit moves them into the database: 16 MB.
+const CHECKPOINT_PAGES: &str = "4000";
+/// Bytes of a database page.
+const PAGE_BYTES: u64 = 4096;
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A crash of the process and a power cut.
+    #[default]
+    Full,
+    /// A crash of the process; a power cut may take the last writes back (never the middle of the log).
+    Normal,
+}
+
+/// How to open the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// What an acknowledged write survives.
+    pub durability: Durability,
+    /// How long to wait for a lock that somebody else holds on the database, in milliseconds.
+    pub busy_timeout_ms: u64,
+    /// Read-only connections.
+    pub readers_max: u32,
+    /// How large the database may grow, in bytes; no limit but the disk's if absent.
+    pub database_bytes_max: Option<u64>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { durability: Durability::Full, busy_timeout_ms: 5_000, readers_max: 3, database_bytes_max: None }
+    }
+}
+
+/// The store on SQLite.
+pub struct SqliteStore {
+    writer: Mutex<Option<Writer>>,
+    readers: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Opens the database in a data folder, making both if they are not there, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// `Locked` if another process uses the folder; `Corrupt` if the file is no database or was written by a newer Annie;
+    /// `Unavailable` if the folder cannot be used.
+    pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
+        let lock = lock_folder(folder)?;
+        let connect = connect_options(folder, &options);
+        let mut connection = connect.connect().await.map_err(failed("opening the database"))?;
+        MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(errors::failed_migration)?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.readers_max.max(1))
+            .min_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .connect_with(connect.read_only(true).create_if_missing(false))
+            .await
+            .map_err(failed("opening the database for reading"))?;
+        Ok(Self { writer: Mutex::new(Some(Writer::new(connection, lock))), readers })
+    }
+
+    /// All rows of a question.
+    async fn rows(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        arguments: SqliteArguments,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        sqlx::query_with(sql, arguments).fetch_all(&self.readers).await.map_err(failed(what))
+    }
+}
+
+fn connect_options(folder: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
+    let synchronous = match options.durability {
+        Durability::Full => SqliteSynchronous::Full,
+        Durability::Normal => SqliteSynchronous::Normal,
+    };
+    let connect = SqliteConnectOptions::new()
+        .filename(folder.join(DATABASE_FILE))
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(synchronous)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
+        .statement_cache_capacity(WRITER_STATEMENTS_MAX)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .pragma("temp_store", "memory")
+        .disable_statement_logging();
+    match options.database_bytes_max {
+        Some(bytes) => connect.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
+        None => connect,
+    }
+}
+
+/// Makes the folder, for its owner alone, and takes its lock.
+fn lock_folder(folder: &Path) -> Result<File, StoreError> {
+    const WHAT: &str = "locking the data folder";
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(failed_io(WHAT))?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join(LOCK_FILE))
+        .map_err(failed_io(WHAT))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError {
+            kind: StoreErrorKind::Locked,
+            what: WHAT,
+            detail: format!("{} is in use by another process", folder.display()),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed_io(WHAT)(error)),
+    }
+}
+
+impl Store for SqliteStore {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn close(&self) -> Fut<'_, ()> {
+        Box::pin(async move {
+            let writer = self.writer.lock().await.take();
+            self.readers.close().await;
+            if let Some(writer) = writer {
+                writer.close().await;
+            }
+        })
+    }
+}

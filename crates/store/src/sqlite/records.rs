@@ -1,0 +1,190 @@
+//! Lists and look-ups out of the log's projections.
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, IntentId, OutboxId, TaskId},
+    ports::{ConversationRow, Fut, IntentRow, OutboxRow, Records, StoreError, TaskRow},
+    time::Micros,
+};
+use sqlx::sqlite::SqliteRow;
+
+use super::{
+    SqliteStore,
+    errors::failed,
+    rows::Columns,
+    statements::{Bound, Statements, arguments},
+};
+
+const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+     FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+     FROM conversations WHERE updated_at < $1 ORDER BY updated_at DESC, id DESC LIMIT $2";
+const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+     FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
+
+const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
+     ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
+     ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
+const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
+     started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     ORDER BY received_at DESC, id DESC LIMIT $2";
+const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
+     ended_at, error FROM tasks WHERE received_at < $1 AND state IN ('queued', 'running') \
+     ORDER BY received_at DESC, id DESC LIMIT $2";
+const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
+     started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     AND state IN ('queued', 'running') ORDER BY received_at DESC, id DESC LIMIT $2";
+
+const INTENTS: &str = "SELECT id, task_id, skill, effect, state, attempts FROM intents WHERE task_id = $1 \
+     ORDER BY seq, place";
+const OUTBOX: &str = "SELECT id, user_id, task_id, conversation_id, text, at FROM outbox WHERE delivered_at IS NULL \
+     ORDER BY at, id LIMIT $1";
+const DELIVERED: &str = "UPDATE outbox SET delivered_at = ? WHERE id = ? AND delivered_at IS NULL";
+
+impl SqliteStore {
+    /// The rows of a question, each read by `read`.
+    async fn list<T>(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        bound: Bound,
+        read: impl Fn(&SqliteRow) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.rows(what, sql, bound.finish().map_err(failed(what))?).await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+impl Records for SqliteStore {
+    fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(id.uuid()).with(user_of(scope));
+            Ok(self.list("reading a conversation", CONVERSATION, bound, conversation_of).await?.pop())
+        })
+    }
+
+    fn conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(before.0).with(i64::from(limit));
+            let (sql, bound) = match user_of(scope) {
+                Some(user) => (CONVERSATIONS_OF_USER, bound.with(user)),
+                None => (CONVERSATIONS, bound),
+            };
+            self.list("listing conversations", sql, bound, conversation_of).await
+        })
+    }
+
+    fn task(&self, scope: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(id.uuid()).with(user_of(scope));
+            Ok(self.list("reading a task", TASK, bound, task_of).await?.pop())
+        })
+    }
+
+    fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(before.0).with(i64::from(limit));
+            let (sql, bound) = match (user_of(scope), open) {
+                (Some(user), false) => (TASKS_OF_USER, bound.with(user)),
+                (Some(user), true) => (OPEN_TASKS_OF_USER, bound.with(user)),
+                (None, false) => (TASKS, bound),
+                (None, true) => (OPEN_TASKS, bound),
+            };
+            self.list("listing tasks", sql, bound, task_of).await
+        })
+    }
+
+    fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(task.uuid());
+            self.list("reading intents", INTENTS, bound, intent_of).await
+        })
+    }
+
+    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(i64::from(limit));
+            self.list("reading the outbox", OUTBOX, bound, outbox_of).await
+        })
+    }
+
+    fn delivered(&self, id: OutboxId, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut statements = Statements::default();
+            statements.say(DELIVERED).with(at.0).with(id.uuid());
+            self.write("marking a delivery", statements).await?;
+            Ok(())
+        })
+    }
+
+    fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(self.fold_again())
+    }
+}
+
+fn user_of(scope: Scope) -> Option<String> {
+    match scope {
+        Scope::User(user) => Some(user.as_str().to_owned()),
+        Scope::Operator => None,
+    }
+}
+
+fn conversation_of(row: &SqliteRow) -> Result<ConversationRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(ConversationRow {
+        id: row.id(ConversationId::from_uuid)?,
+        user: row.user()?,
+        title: row.take()?,
+        last_seq: row.seq()?,
+        epoch: row.epoch()?,
+        created_at: row.at()?,
+        updated_at: row.at()?,
+    })
+}
+
+fn task_of(row: &SqliteRow) -> Result<TaskRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(TaskRow {
+        id: row.id(TaskId::from_uuid)?,
+        user: row.user()?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        state: row.word()?,
+        priority: row.word()?,
+        source: row.take()?,
+        title: row.take()?,
+        received_at: row.at()?,
+        started_at: row.maybe_at()?,
+        ended_at: row.maybe_at()?,
+        error: row.take()?,
+    })
+}
+
+fn intent_of(row: &SqliteRow) -> Result<IntentRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(IntentRow {
+        id: row.id(IntentId::from_uuid)?,
+        task: row.id(TaskId::from_uuid)?,
+        skill: row.take()?,
+        effect: row.word()?,
+        state: row.word()?,
+        attempts: row.small()?,
+    })
+}
+
+fn outbox_of(row: &SqliteRow) -> Result<OutboxRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(OutboxRow {
+        id: row.id(OutboxId::from_uuid)?,
+        user: row.user()?,
+        task: row.id(TaskId::from_uuid)?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        text: row.take()?,
+        at: row.at()?,
+    })
+}

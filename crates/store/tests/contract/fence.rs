@@ -1,0 +1,82 @@
+//! Owning a conversation.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use annie_core::{
+    event::Scope,
+    ids::{Epoch, Seq},
+    ports::{AppendError, Claim, Snapshot, Store},
+};
+
+use crate::make::*;
+
+pub async fn nobody_owns_a_conversation_before_it_is_claimed(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    assert_eq!(store.claim(c, node(1)).await.unwrap(), None);
+    let early = commit(&*store, owned(c, "ann", Epoch(0), vec![started(task(1), 1)])).await;
+    assert_eq!(early, Err(AppendError::Fenced));
+    commit(&*store, inbox(c, "ann", vec![received(task(1), "a", "x", 1)])).await.unwrap();
+    assert_eq!(store.conversation(of("ann"), c).await.unwrap().unwrap().epoch, Epoch(0));
+    let early = commit(&*store, owned(c, "ann", Epoch(1), vec![started(task(1), 1)])).await;
+    assert_eq!(early, Err(AppendError::Fenced));
+}
+
+pub async fn a_claim_raises_the_epoch_and_says_the_last_place(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let two = vec![received(task(1), "a", "x", 1), received(task(2), "b", "x", 1)];
+    commit(&*store, inbox(c, "ann", two)).await.unwrap();
+    assert_eq!(store.claim(c, node(1)).await.unwrap(), Some(Claim { epoch: Epoch(1), last: Seq(2) }));
+    assert!(commit(&*store, owned(c, "ann", Epoch(1), vec![started(task(1), 2)])).await.is_ok());
+    assert_eq!(store.claim(c, node(1)).await.unwrap(), Some(Claim { epoch: Epoch(2), last: Seq(3) }));
+    assert_eq!(store.conversation(of("ann"), c).await.unwrap().unwrap().epoch, Epoch(2));
+}
+
+pub async fn an_earlier_owner_is_fenced_and_writes_nothing(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let old = opened(&*store, c, "ann", task(1), 1).await;
+    let new = store.claim(c, node(2)).await.unwrap().unwrap().epoch;
+    let stale = owned(c, "ann", old, vec![started(task(1), 2), answered(task(1), "stale", 3)]);
+    assert_eq!(commit(&*store, stale).await, Err(AppendError::Fenced));
+    assert_eq!(length(&*store, c).await, 1);
+    assert!(!store.task(of("ann"), task(1)).await.unwrap().unwrap().state.is_ended());
+    assert!(commit(&*store, owned(c, "ann", new, vec![answered(task(1), "fresh", 3)])).await.is_ok());
+    let future = owned(c, "ann", Epoch(new.0 + 1), vec![started(task(1), 2)]);
+    assert_eq!(commit(&*store, future).await, Err(AppendError::Fenced));
+}
+
+pub async fn a_door_may_write_whoever_owns_the_conversation(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let epoch = opened(&*store, c, "ann", task(1), 1).await;
+    commit(&*store, inbox(c, "ann", vec![received(task(2), "b", "x", 2)])).await.unwrap();
+    assert!(commit(&*store, owned(c, "ann", epoch, vec![started(task(1), 3)])).await.is_ok());
+}
+
+pub async fn a_snapshot_is_kept_for_the_present_owner_only(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let old = opened(&*store, c, "ann", task(1), 1).await;
+    let shot = |seq, state: &str| Snapshot { seq: Seq(seq), v: 3, state: state.to_owned() };
+    assert_eq!(store.snapshot(c).await.unwrap(), None);
+    store.put_snapshot(c, old, shot(1, "{\"b\":1,\"a\":2}")).await.unwrap();
+    assert_eq!(store.snapshot(c).await.unwrap(), Some(shot(1, "{\"b\":1,\"a\":2}")));
+    let new = store.claim(c, node(2)).await.unwrap().unwrap().epoch;
+    store.put_snapshot(c, old, shot(9, "stale")).await.unwrap();
+    assert_eq!(store.snapshot(c).await.unwrap().unwrap().seq, Seq(1));
+    store.put_snapshot(c, new, shot(5, "new")).await.unwrap();
+    store.put_snapshot(c, new, shot(4, "older")).await.unwrap();
+    assert_eq!(store.snapshot(c).await.unwrap(), Some(shot(5, "new")));
+    store.put_snapshot(conversation(2), new, shot(1, "nowhere")).await.unwrap();
+    assert_eq!(store.snapshot(conversation(2)).await.unwrap(), None);
+}
+
+pub async fn racing_claims_get_different_epochs(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    commit(&*store, inbox(c, "ann", vec![received(task(1), "a", "x", 1)])).await.unwrap();
+    let mut claims = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let store = Arc::clone(&store);
+        claims.spawn(async move { store.claim(c, node(n)).await.unwrap().unwrap().epoch });
+    }
+    let epochs: BTreeSet<Epoch> = claims.join_all().await.into_iter().collect();
+    assert_eq!(epochs, (1..=16).map(Epoch).collect());
+    assert_eq!(store.conversation(Scope::Operator, c).await.unwrap().unwrap().epoch, Epoch(16));
+}

@@ -1,0 +1,116 @@
+//! What every store must do. Each case is one function that is given an empty store; the list below runs every case on
+//! every store, so a store is added with one line and a case with its name.
+// A test says what went wrong by panicking, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fence;
+mod intents;
+mod load;
+mod log;
+mod make;
+mod memories;
+mod plain;
+mod records;
+mod sqlite_only;
+mod stores;
+mod todos;
+
+macro_rules! run {
+    ($open:path; $($noun:ident: [$($case:ident),* $(,)?]),* $(,)?) => {$(
+        mod $noun {$(
+            #[tokio::test]
+            async fn $case() {
+                let bench = $open().await;
+                crate::$noun::$case(std::sync::Arc::clone(&bench.store)).await;
+                bench.store.close().await;
+            }
+        )*}
+    )*};
+}
+
+macro_rules! contract {
+    ($store:ident, $open:path) => {
+        mod $store {
+            run! { $open;
+                log: [
+                    sequence_numbers_are_dense_and_start_at_one,
+                    an_event_comes_back_exactly_as_it_was,
+                    a_batch_answers_in_the_order_of_its_appends,
+                    a_refused_append_leaves_nothing_and_does_not_hinder_the_others,
+                    an_empty_batch_and_an_empty_append_store_nothing,
+                    a_page_of_events_begins_after_its_place_and_keeps_its_limit,
+                    a_large_append_is_stored_whole,
+                    a_repeated_message_is_a_duplicate_that_names_the_first,
+                    a_client_id_is_unique_per_user_and_within_one_batch,
+                    another_users_conversation_is_refused,
+                    a_used_task_id_is_refused,
+                ],
+                fence: [
+                    nobody_owns_a_conversation_before_it_is_claimed,
+                    a_claim_raises_the_epoch_and_says_the_last_place,
+                    an_earlier_owner_is_fenced_and_writes_nothing,
+                    a_door_may_write_whoever_owns_the_conversation,
+                    a_snapshot_is_kept_for_the_present_owner_only,
+                    racing_claims_get_different_epochs,
+                ],
+                intents: [
+                    a_once_run_starts_exactly_once,
+                    an_idempotent_run_starts_again_until_its_receipt,
+                    a_read_leaves_no_intent,
+                    a_refused_start_refuses_its_whole_append,
+                    a_receipt_is_final_and_an_unknown_outcome_is_not,
+                    intents_are_listed_in_the_order_of_their_plans,
+                    a_run_that_was_never_planned_or_is_another_conversations_is_refused,
+                    two_starts_in_one_batch_are_one_start,
+                ],
+                records: [
+                    a_task_moves_from_queued_to_its_end_and_never_leaves_it,
+                    a_failed_task_keeps_its_code,
+                    events_move_only_tasks_of_their_own_conversation,
+                    one_user_never_sees_anothers_anything,
+                    pages_are_newest_first_and_continue_before_an_instant,
+                    a_conversation_is_named_after_its_first_words,
+                    the_outbox_gives_each_final_word_until_it_is_delivered,
+                    open_conversations_are_those_with_work_left,
+                    a_rebuild_gives_the_same_tables_and_keeps_deliveries,
+                ],
+                todos: [
+                    numbers_count_per_user_and_are_never_given_again,
+                    the_same_intent_makes_one_todo,
+                    every_field_comes_back_and_can_be_changed,
+                    a_search_wants_all_words_in_any_case_and_any_script,
+                    filters_narrow_and_combine,
+                    due_ones_come_first_then_the_important,
+                    an_archived_todo_is_gone,
+                    the_summary_counts_what_is_open_overdue_and_due_today,
+                    nothing_in_a_text_is_taken_for_a_pattern,
+                ],
+                memories: [
+                    a_search_finds_any_word_in_any_form_and_ranks_by_importance,
+                    rarer_words_weigh_more,
+                    filters_narrow_a_search,
+                    no_words_at_all_list_the_most_important,
+                    a_hostile_query_is_only_words,
+                    a_near_duplicate_is_merged_into_what_is_there,
+                    another_category_user_or_fact_is_not_merged,
+                    the_same_intent_changes_nothing_more,
+                    a_merged_text_is_found_by_its_new_words_only,
+                    found_memories_are_touched,
+                    an_importance_out_of_range_is_brought_into_it,
+                ],
+                plain: [
+                    a_key_comes_back_whole_and_is_replaced_by_its_id,
+                    keys_are_listed_oldest_first,
+                    a_breaker_row_comes_back_and_is_replaced,
+                    the_store_answers_and_says_what_it_is,
+                ],
+                load: [
+                    ten_thousand_appends_of_a_hundred_conversations_lose_nothing,
+                ],
+            }
+        }
+    };
+}
+
+contract!(sqlite, crate::stores::sqlite);
+contract!(memory, crate::stores::memory);

@@ -1,0 +1,167 @@
+//! Things to store, made from small numbers.
+
+use annie_core::{
+    event::{
+        Action, AgentReport, DispatchSpec, EventBody, Inbound, Mode, NewEvent, PlannedSkill, Priority, PromptFacts,
+        ReportStatus, ResolvedCall, Scope,
+    },
+    ids::{AgentId, ConversationId, Epoch, IntentId, NodeIncarnation, Seq, TaskId, UserId},
+    limits::TurnLimits,
+    message::{Finish, Usage},
+    outcome::Outcome,
+    ports::{Append, AppendError, Appended, Fence, Store},
+    skill::Effect,
+    time::Micros,
+};
+use serde_json::json;
+use uuid::Uuid;
+
+pub fn conversation(n: u128) -> ConversationId {
+    ConversationId::from_uuid(Uuid::from_u128(0xc0 << 64 | n))
+}
+
+pub fn task(n: u128) -> TaskId {
+    TaskId::from_uuid(Uuid::from_u128(0x7a << 64 | n))
+}
+
+pub fn intent(n: u128) -> IntentId {
+    IntentId::from_uuid(Uuid::from_u128(0x1e << 64 | n))
+}
+
+pub fn node(n: u128) -> NodeIncarnation {
+    NodeIncarnation::from_uuid(Uuid::from_u128(0x0d << 64 | n))
+}
+
+pub fn user(name: &str) -> UserId {
+    UserId::new(name).unwrap()
+}
+
+pub fn of(name: &str) -> Scope {
+    Scope::User(user(name))
+}
+
+pub fn event(task: TaskId, at: i64, body: EventBody) -> NewEvent {
+    NewEvent { at: Micros(at), task, agent: AgentId::orchestrator(), body }
+}
+
+pub fn received(task: TaskId, client_id: &str, text: &str, at: i64) -> NewEvent {
+    let inbound = Inbound {
+        client_id: client_id.to_owned(),
+        text: text.to_owned(),
+        source: "http".to_owned(),
+        priority: Priority::High,
+        mode: Some(Mode::Direct),
+        preamble: vec![("user".to_owned(), "before".to_owned())],
+    };
+    event(task, at, EventBody::Received(inbound))
+}
+
+pub fn started(task: TaskId, at: i64) -> NewEvent {
+    let facts = PromptFacts { user_name: "Ann".to_owned(), ..PromptFacts::default() };
+    event(task, at, EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default() })
+}
+
+pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {
+    event(task, at, EventBody::Answered { text: text.to_owned(), paused: false, usage: Usage::default() })
+}
+
+pub fn failed(task: TaskId, code: &str, at: i64) -> NewEvent {
+    event(task, at, EventBody::Failed { code: code.to_owned(), text: "Sorry.".to_owned(), detail: String::new() })
+}
+
+pub fn cancelled(task: TaskId, at: i64) -> NewEvent {
+    event(task, at, EventBody::Cancelled { text: "Cancelled.".to_owned() })
+}
+
+pub fn planned(intent: IntentId, skill: &str, effect: Effect) -> ResolvedCall {
+    let action = Action::Skill(PlannedSkill {
+        intent,
+        skill: skill.to_owned(),
+        arguments: json!({"to": ["bob"], "z": 1, "a": "ü"}),
+        effect,
+        external: true,
+        timeout_ms: 30_000,
+    });
+    ResolvedCall { id: format!("call_{skill}"), name: "use_skill".to_owned(), raw: "{}".to_owned(), action }
+}
+
+pub fn dispatched(agent: &str, mission: &str, depends_on: &[&str]) -> ResolvedCall {
+    let action = Action::Dispatch(DispatchSpec {
+        agent: AgentId::sub(agent).unwrap(),
+        mission: mission.to_owned(),
+        skills: vec!["tasks.search".to_owned()],
+        context: String::new(),
+        depends_on: depends_on.iter().map(|a| AgentId::sub(a).unwrap()).collect(),
+        max_tool_calls: 5,
+        manual: Vec::new(),
+    });
+    ResolvedCall { id: format!("call_{agent}"), name: "dispatch_agent".to_owned(), raw: "{}".to_owned(), action }
+}
+
+pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) -> NewEvent {
+    let body = EventBody::ModelReplied {
+        round: 1,
+        text: "Let me see.".to_owned(),
+        calls,
+        finish: Finish::ToolCalls,
+        usage: Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 60, cost_usd: 0.25, ..Usage::default() },
+        model: "m1".to_owned(),
+        backend: "b1".to_owned(),
+    };
+    NewEvent { agent, ..event(task, at, body) }
+}
+
+pub fn plans(task: TaskId, calls: Vec<ResolvedCall>, at: i64) -> NewEvent {
+    replied(task, AgentId::orchestrator(), calls, at)
+}
+
+pub fn run_started(task: TaskId, intent: IntentId, at: i64) -> NewEvent {
+    event(task, at, EventBody::SkillStarted { intent, call_id: "call".to_owned(), skill: "mail.send".to_owned() })
+}
+
+pub fn run_finished(task: TaskId, intent: IntentId, outcome: Outcome, at: i64) -> NewEvent {
+    let (call_id, skill) = ("call".to_owned(), "mail.send".to_owned());
+    event(task, at, EventBody::SkillFinished { intent, call_id, skill, outcome, duration_ms: 7 })
+}
+
+pub fn agent_started(task: TaskId, agent: &str, at: i64) -> NewEvent {
+    NewEvent { agent: AgentId::sub(agent).unwrap(), ..event(task, at, EventBody::AgentStarted { calls_granted: 5 }) }
+}
+
+pub fn agent_reported(task: TaskId, agent: &str, result: &str, at: i64) -> NewEvent {
+    let report = AgentReport {
+        status: ReportStatus::Completed,
+        result: result.to_owned(),
+        tool_calls_used: 2,
+        duration_ms: 40,
+        usage: Usage::default(),
+    };
+    NewEvent { agent: AgentId::sub(agent).unwrap(), ..event(task, at, EventBody::AgentReported { report }) }
+}
+
+pub fn inbox(conversation: ConversationId, name: &str, events: Vec<NewEvent>) -> Append {
+    Append { conversation, user: user(name), fence: Fence::Inbox, events }
+}
+
+pub fn owned(conversation: ConversationId, name: &str, epoch: Epoch, events: Vec<NewEvent>) -> Append {
+    Append { conversation, user: user(name), fence: Fence::Owner(epoch), events }
+}
+
+/// Commits one append.
+pub async fn commit(store: &dyn Store, append: Append) -> Result<Appended, AppendError> {
+    let mut answers = store.commit(vec![append]).await;
+    assert_eq!(answers.len(), 1);
+    answers.remove(0)
+}
+
+/// A conversation with one received message, claimed.
+pub async fn opened(store: &dyn Store, conversation: ConversationId, name: &str, task: TaskId, at: i64) -> Epoch {
+    let message = received(task, &task.to_string(), "Hello there", at);
+    commit(store, inbox(conversation, name, vec![message])).await.unwrap();
+    store.claim(conversation, node(1)).await.unwrap().unwrap().epoch
+}
+
+/// How many events a conversation has.
+pub async fn length(store: &dyn Store, conversation: ConversationId) -> usize {
+    store.events(Scope::Operator, conversation, Seq(0), u32::MAX).await.unwrap().len()
+}

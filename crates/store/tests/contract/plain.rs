@@ -1,0 +1,64 @@
+//! Keys, breakers, and the store itself.
+
+use std::sync::Arc;
+
+use annie_core::{
+    breaker::{BreakerRow, BreakerState},
+    ports::{ApiKey, Store},
+    time::Micros,
+};
+
+use crate::make::*;
+
+fn key(id: &str, at: i64) -> ApiKey {
+    ApiKey {
+        id: id.to_owned(),
+        name: "laptop".to_owned(),
+        user: user("ann"),
+        secret_sha256: (0..32).collect(),
+        scopes: vec!["chat".to_owned(), "jobs:read".to_owned()],
+        created_at: Micros(at),
+        expires_at: None,
+        last_used_at: None,
+        revoked_at: None,
+    }
+}
+
+pub async fn a_key_comes_back_whole_and_is_replaced_by_its_id(store: Arc<dyn Store>) {
+    assert_eq!(store.key("k1".into()).await.unwrap(), None);
+    store.put_key(key("k1", 1)).await.unwrap();
+    assert_eq!(store.key("k1".into()).await.unwrap(), Some(key("k1", 1)));
+    let changed = ApiKey {
+        name: "phone".into(),
+        scopes: vec![],
+        expires_at: Some(Micros(100)),
+        last_used_at: Some(Micros(50)),
+        revoked_at: Some(Micros(60)),
+        ..key("k1", 1)
+    };
+    store.put_key(changed.clone()).await.unwrap();
+    assert_eq!(store.keys().await.unwrap(), [changed]);
+}
+
+pub async fn keys_are_listed_oldest_first(store: Arc<dyn Store>) {
+    for (id, at) in [("b", 20), ("a", 30), ("d", 10), ("c", 10)] {
+        store.put_key(key(id, at)).await.unwrap();
+    }
+    let ids: Vec<String> = store.keys().await.unwrap().into_iter().map(|key| key.id).collect();
+    assert_eq!(ids, ["c", "d", "b", "a"]);
+}
+
+pub async fn a_breaker_row_comes_back_and_is_replaced(store: Arc<dyn Store>) {
+    assert_eq!(store.breaker("mail.send".into()).await.unwrap(), None);
+    for state in [BreakerState::Open, BreakerState::HalfOpen, BreakerState::Closed] {
+        let row = BreakerRow { state, failures: 5, opened_at: Micros(-3), trips: 1 << 40 };
+        store.put_breaker("mail.send".into(), row).await.unwrap();
+        assert_eq!(store.breaker("mail.send".into()).await.unwrap(), Some(row));
+    }
+    assert_eq!(store.breaker("mail".into()).await.unwrap(), None);
+}
+
+pub async fn the_store_answers_and_says_what_it_is(store: Arc<dyn Store>) {
+    store.ping().await.unwrap();
+    assert!(["sqlite", "memory", "postgres"].contains(&store.name()));
+}

@@ -1,0 +1,216 @@
+//! The projections.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{Priority, Scope},
+    ids::{OutboxId, Seq},
+    outcome::Outcome,
+    ports::{ConversationRow, OutboxRow, Store, TaskRow, TaskState},
+    skill::Effect,
+    time::Micros,
+};
+
+use crate::make::*;
+
+pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let epoch = opened(&*store, c, "ann", task(1), 10).await;
+    let row = async || store.task(of("ann"), task(1)).await.unwrap().unwrap();
+    let queued = TaskRow {
+        id: task(1),
+        user: user("ann"),
+        conversation: c,
+        state: TaskState::Queued,
+        priority: Priority::High,
+        source: "http".into(),
+        title: "Hello there".into(),
+        received_at: Micros(10),
+        started_at: None,
+        ended_at: None,
+        error: None,
+    };
+    assert_eq!(row().await, queued);
+    commit(&*store, owned(c, "ann", epoch, vec![started(task(1), 20)])).await.unwrap();
+    commit(&*store, owned(c, "ann", epoch, vec![started(task(1), 25)])).await.unwrap();
+    let running = TaskRow { state: TaskState::Running, started_at: Some(Micros(20)), ..queued };
+    assert_eq!(row().await, running);
+    commit(&*store, owned(c, "ann", epoch, vec![answered(task(1), "Hi", 30)])).await.unwrap();
+    let ended = TaskRow { state: TaskState::Completed, ended_at: Some(Micros(30)), ..running };
+    assert_eq!(row().await, ended);
+    let late = vec![failed(task(1), "late", 40), started(task(1), 41), cancelled(task(1), 42)];
+    commit(&*store, owned(c, "ann", epoch, late)).await.unwrap();
+    assert_eq!(row().await, ended);
+    let words: Vec<String> = store.outbox(10).await.unwrap().into_iter().map(|row| row.text).collect();
+    assert_eq!(words, ["Hi"]);
+}
+
+pub async fn a_failed_task_keeps_its_code(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let epoch = opened(&*store, c, "ann", task(1), 1).await;
+    commit(&*store, inbox(c, "ann", vec![received(task(2), "b", "x", 2)])).await.unwrap();
+    let ends = vec![failed(task(1), "model_unavailable", 3), cancelled(task(2), 4)];
+    commit(&*store, owned(c, "ann", epoch, ends)).await.unwrap();
+    let end = async |t| {
+        let row = store.task(of("ann"), t).await.unwrap().unwrap();
+        (row.state, row.ended_at, row.error)
+    };
+    assert_eq!(end(task(1)).await, (TaskState::Failed, Some(Micros(3)), Some("model_unavailable".to_owned())));
+    assert_eq!(end(task(2)).await, (TaskState::Cancelled, Some(Micros(4)), None));
+}
+
+pub async fn events_move_only_tasks_of_their_own_conversation(store: Arc<dyn Store>) {
+    opened(&*store, conversation(1), "ann", task(1), 1).await;
+    let epoch = opened(&*store, conversation(2), "bob", task(2), 1).await;
+    let foreign = owned(conversation(2), "bob", epoch, vec![cancelled(task(1), 2)]);
+    commit(&*store, foreign).await.unwrap();
+    assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().state, TaskState::Queued);
+}
+
+pub async fn one_user_never_sees_anothers_anything(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    opened(&*store, c, "ann", task(1), 1).await;
+    let far = Micros(i64::MAX);
+    for (scope, seen) in
+        [(of("bob"), 0), (of("Ann"), 0), (of("ann' OR '1'='1"), 0), (of("ann"), 1), (Scope::Operator, 1)]
+    {
+        let found = [
+            store.conversation(scope.clone(), c).await.unwrap().iter().count(),
+            store.conversations(scope.clone(), far, 10).await.unwrap().len(),
+            store.task(scope.clone(), task(1)).await.unwrap().iter().count(),
+            store.tasks(scope.clone(), false, far, 10).await.unwrap().len(),
+            store.tasks(scope.clone(), true, far, 10).await.unwrap().len(),
+            store.events(scope.clone(), c, Seq(0), 10).await.unwrap().len(),
+        ];
+        assert_eq!(found, [seen; 6], "{scope:?}");
+    }
+}
+
+pub async fn pages_are_newest_first_and_continue_before_an_instant(store: Arc<dyn Store>) {
+    for n in 1..=5 {
+        opened(&*store, conversation(n), "ann", task(n), 10 * n as i64).await;
+    }
+    let epoch = store.claim(conversation(3), node(1)).await.unwrap().unwrap().epoch;
+    commit(&*store, owned(conversation(3), "ann", epoch, vec![answered(task(3), "x", 35)])).await.unwrap();
+    for scope in [of("ann"), Scope::Operator] {
+        let tasks = async |open, before, limit| -> Vec<_> {
+            let rows = store.tasks(scope.clone(), open, Micros(before), limit).await.unwrap();
+            rows.into_iter().map(|row| row.id).collect()
+        };
+        assert_eq!(tasks(false, i64::MAX, 2).await, [5, 4].map(task));
+        assert_eq!(tasks(false, 40, 9).await, [3, 2, 1].map(task));
+        assert_eq!(tasks(true, i64::MAX, 3).await, [5, 4, 2].map(task));
+        let page = store.conversations(scope.clone(), Micros(45), 2).await.unwrap();
+        assert_eq!(page.iter().map(|row| row.id).collect::<Vec<_>>(), [4, 3].map(conversation));
+        assert_eq!(store.conversations(scope.clone(), Micros(35), 9).await.unwrap().len(), 2);
+    }
+}
+
+pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let text = format!("\n  \n {} \nsecond line", "é".repeat(100));
+    commit(&*store, inbox(c, "ann", vec![received(task(1), "a", "   ", 10)])).await.unwrap();
+    commit(&*store, inbox(c, "ann", vec![received(task(2), "b", &text, 20)])).await.unwrap();
+    commit(&*store, inbox(c, "ann", vec![received(task(3), "c", "Another", 15)])).await.unwrap();
+    let wanted = ConversationRow {
+        id: c,
+        user: user("ann"),
+        title: "é".repeat(80),
+        last_seq: Seq(3),
+        epoch: annie_core::ids::Epoch(0),
+        created_at: Micros(10),
+        updated_at: Micros(20),
+    };
+    assert_eq!(store.conversation(of("ann"), c).await.unwrap(), Some(wanted));
+}
+
+pub async fn the_outbox_gives_each_final_word_until_it_is_delivered(store: Arc<dyn Store>) {
+    for n in 1..=3 {
+        let epoch = opened(&*store, conversation(n), "ann", task(n), 1).await;
+        let answer = answered(task(n), &format!("answer {n}"), 100 - n as i64);
+        commit(&*store, owned(conversation(n), "ann", epoch, vec![answer])).await.unwrap();
+    }
+    let oldest = OutboxRow {
+        id: OutboxId::for_task(task(3)),
+        user: user("ann"),
+        task: task(3),
+        conversation: conversation(3),
+        text: "answer 3".into(),
+        at: Micros(97),
+    };
+    assert_eq!(store.outbox(1).await.unwrap(), [oldest]);
+    store.delivered(OutboxId::for_task(task(3)), Micros(200)).await.unwrap();
+    store.delivered(OutboxId::for_task(task(9)), Micros(200)).await.unwrap();
+    let left: Vec<_> = store.outbox(10).await.unwrap().into_iter().map(|row| row.task).collect();
+    assert_eq!(left, [2, 1].map(task));
+}
+
+pub async fn open_conversations_are_those_with_work_left(store: Arc<dyn Store>) {
+    for n in 1..=4 {
+        let epoch = opened(&*store, conversation(n), "ann", task(n), 100 - n as i64).await;
+        if n == 2 {
+            commit(&*store, owned(conversation(n), "ann", epoch, vec![started(task(n), 100)])).await.unwrap();
+        }
+        if n == 3 {
+            commit(&*store, owned(conversation(n), "ann", epoch, vec![answered(task(n), "x", 100)])).await.unwrap();
+        }
+    }
+    commit(&*store, inbox(conversation(1), "ann", vec![received(task(9), "z", "x", 200)])).await.unwrap();
+    let open = store.open_conversations().await.unwrap();
+    assert_eq!(open, [4, 2, 1].map(|n| (conversation(n), user("ann"))));
+}
+
+pub async fn a_rebuild_gives_the_same_tables_and_keeps_deliveries(store: Arc<dyn Store>) {
+    for n in 1..=6 {
+        let c = conversation(n);
+        let name = if n % 2 == 0 { "ann" } else { "bob" };
+        let epoch = opened(&*store, c, name, task(n), n as i64).await;
+        let calls =
+            vec![planned(intent(n), "mail.send", Effect::Once), planned(intent(n + 50), "a.b", Effect::Idempotent)];
+        let mut events = vec![started(task(n), 10), plans(task(n), calls, 11), run_started(task(n), intent(n), 12)];
+        match n {
+            1 => events.push(run_finished(task(n), intent(n), Outcome::success("sent"), 13)),
+            2 => events.push(answered(task(n), "done", 14)),
+            3 => events.extend([failed(task(n), "broken", 14), answered(task(n), "too late", 15)]),
+            4 => events.push(cancelled(task(n), 9)),
+            _ => events.push(run_started(task(n), intent(n + 50), 13)),
+        }
+        commit(&*store, owned(c, name, epoch, events)).await.unwrap();
+    }
+    store
+        .put_snapshot(
+            conversation(1),
+            annie_core::ids::Epoch(1),
+            annie_core::ports::Snapshot { seq: Seq(1), v: 1, state: "{}".into() },
+        )
+        .await
+        .unwrap();
+    store.delivered(OutboxId::for_task(task(3)), Micros(99)).await.unwrap();
+    let picture = async || {
+        let far = Micros(i64::MAX);
+        let mut intents = Vec::new();
+        for n in 1..=6 {
+            intents.push(store.intents(task(n)).await.unwrap());
+        }
+        (
+            store.conversations(Scope::Operator, far, 100).await.unwrap(),
+            store.tasks(Scope::Operator, false, far, 100).await.unwrap(),
+            store.open_conversations().await.unwrap(),
+            store.outbox(100).await.unwrap(),
+            store.snapshot(conversation(1)).await.unwrap(),
+            intents,
+        )
+    };
+    let before = picture().await;
+    assert_eq!(before.3.len(), 2);
+    assert_eq!(store.rebuild().await.unwrap(), 6 * 5 + 1);
+    assert_eq!(picture().await, before);
+    assert_eq!(store.rebuild().await.unwrap(), 31);
+    let repeat =
+        commit(&*store, inbox(conversation(1), "bob", vec![received(task(70), &task(1).to_string(), "x", 1)])).await;
+    assert!(matches!(repeat, Err(annie_core::ports::AppendError::Duplicate { same: false, .. })), "{repeat:?}");
+    let start = owned(conversation(1), "bob", annie_core::ids::Epoch(1), vec![run_started(task(1), intent(1), 20)]);
+    assert!(commit(&*store, start).await.is_err());
+    let next = inbox(conversation(1), "bob", vec![received(task(71), "new", "x", 1)]);
+    assert_eq!(commit(&*store, next).await.unwrap().first, Seq(6));
+}

@@ -1,0 +1,284 @@
+//! What only a database in a folder has: a second life, a lock, a full disk, views.
+
+use std::{path::Path, sync::Arc};
+
+use annie_core::{
+    event::{EventBody, Scope},
+    ids::{AgentId, Epoch, Seq},
+    outcome::Outcome,
+    ports::{
+        AppendError, Appended, Breakers, Log, Memories, MemoryQuery, NewTodo, Records, Snapshot, Store, StoreErrorKind,
+        Todos,
+    },
+    skill::Effect,
+    time::Micros,
+};
+use annie_store::{SqliteOptions, SqliteStore};
+use sqlx::{Connection, Executor, Row, SqliteConnection};
+use tempfile::TempDir;
+
+use crate::{make::*, stores::quick};
+
+async fn open(folder: &Path) -> SqliteStore {
+    SqliteStore::open(folder, quick()).await.unwrap()
+}
+
+async fn beside(folder: &Path) -> SqliteConnection {
+    let url = format!("sqlite://{}", folder.join("annie.db").display());
+    SqliteConnection::connect(&url).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_stored_is_there_after_reopening() {
+    let folder = TempDir::new().unwrap();
+    let inner = folder.path().join("deep/er");
+    let c = conversation(1);
+    for closed in [true, false] {
+        let store = open(&inner).await;
+        if closed {
+            let epoch = opened(&store, c, "ann", task(1), 1).await;
+            commit(&store, owned(c, "ann", epoch, vec![started(task(1), 2)])).await.unwrap();
+            let shot = Snapshot { seq: Seq(2), v: 1, state: "{}".into() };
+            store.put_snapshot(c, epoch, shot).await.unwrap();
+            let todo = NewTodo { title: "t".into(), ..NewTodo::default() };
+            store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
+            store.close().await;
+        } else {
+            assert_eq!(length(&store, c).await, 2);
+            assert_eq!(store.snapshot(c).await.unwrap().unwrap().seq, Seq(2));
+            assert_eq!(store.todo(user("ann"), 1).await.unwrap().unwrap().title, "t");
+            assert_eq!(store.open_conversations().await.unwrap(), [(c, user("ann"))]);
+            assert_eq!(store.claim(c, node(2)).await.unwrap().unwrap().epoch, Epoch(2));
+        }
+    }
+    assert_eq!(length(&open(&inner).await, c).await, 2);
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_which_folder_is_in_use() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let refused = SqliteStore::open(folder.path(), quick()).await.err().unwrap();
+    assert_eq!(refused.kind, StoreErrorKind::Locked);
+    assert!(refused.detail.contains(&*folder.path().to_string_lossy()), "{refused}");
+    store.close().await;
+    assert!(SqliteStore::open(folder.path(), quick()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_closed_store_says_that_it_is_closed() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    store.close().await;
+    store.close().await;
+    assert_eq!(store.ping().await.unwrap_err().kind, StoreErrorKind::Unavailable);
+    let refused = commit(&store, inbox(conversation(1), "ann", vec![received(task(1), "a", "x", 1)])).await;
+    assert!(matches!(refused, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Unavailable));
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_corrupt_and_a_file_in_the_way_is_unavailable() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("annie.db"), "not a database, but long enough to be looked at".repeat(100))
+        .unwrap();
+    let refused = SqliteStore::open(folder.path(), quick()).await.err().unwrap();
+    assert_eq!(refused.kind, StoreErrorKind::Corrupt, "{refused}");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = SqliteStore::open(&file, quick()).await.err().unwrap();
+    assert_eq!(refused.kind, StoreErrorKind::Unavailable, "{refused}");
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_annie_is_refused() {
+    let folder = TempDir::new().unwrap();
+    open(folder.path()).await.close().await;
+    let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+        VALUES (9999, 'future', 1, x'00', 0)";
+    beside(folder.path()).await.execute(sql).await.unwrap();
+    let refused = SqliteStore::open(folder.path(), quick()).await.err().unwrap();
+    assert_eq!(refused.kind, StoreErrorKind::Corrupt, "{refused}");
+}
+
+#[tokio::test]
+async fn an_event_of_a_newer_annie_or_a_broken_body_is_corrupt_and_says_where() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    opened(&store, conversation(1), "ann", task(1), 1).await;
+    let mut other = beside(folder.path()).await;
+    for (sql, said) in [
+        ("UPDATE events SET v = 2", "version 2"),
+        ("UPDATE events SET v = 1, body = '{\"kind\":\"from_tomorrow\"}'", "from_tomorrow"),
+    ] {
+        other.execute(sql).await.unwrap();
+        let error = store.events(Scope::Operator, conversation(1), Seq(0), 9).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Corrupt);
+        assert!(error.detail.contains(said) && error.detail.contains("event 1"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_locked_by_somebody_else_is_locked_for_now() {
+    let folder = TempDir::new().unwrap();
+    let options = SqliteOptions { busy_timeout_ms: 20, ..quick() };
+    let store = SqliteStore::open(folder.path(), options).await.unwrap();
+    let mut other = beside(folder.path()).await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let message = || inbox(conversation(1), "ann", vec![received(task(1), "a", "x", 1)]);
+    let refused = commit(&store, message()).await;
+    assert!(matches!(&refused, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Locked), "{refused:?}");
+    assert_eq!(store.events(Scope::Operator, conversation(1), Seq(0), 9).await.unwrap(), []);
+    other.execute("COMMIT").await.unwrap();
+    assert_eq!(commit(&store, message()).await, Ok(Appended { first: Seq(1) }));
+}
+
+#[tokio::test]
+async fn a_full_database_stores_nothing_of_a_batch_and_reads_on() {
+    let folder = TempDir::new().unwrap();
+    let options = SqliteOptions { database_bytes_max: Some(400 * 1024), ..quick() };
+    let store = SqliteStore::open(folder.path(), options).await.unwrap();
+    opened(&store, conversation(1), "ann", task(1), 1).await;
+    let huge = received(task(3), "c", &"x".repeat(1024 * 1024), 3);
+    let batch = vec![
+        inbox(conversation(2), "ann", vec![received(task(2), "b", "x", 2)]),
+        inbox(conversation(3), "ann", vec![huge]),
+    ];
+    for answer in store.commit(batch).await {
+        assert!(matches!(&answer, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Full), "{answer:?}");
+    }
+    assert_eq!(length(&store, conversation(1)).await, 1);
+    assert_eq!(length(&store, conversation(2)).await, 0);
+    let small = inbox(conversation(2), "ann", vec![received(task(2), "b", "x", 2)]);
+    assert_eq!(commit(&store, small).await, Ok(Appended { first: Seq(1) }));
+}
+
+#[tokio::test]
+async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    opened(&store, conversation(1), "ann", task(1), 1).await;
+    for polls in 1..40_u128 {
+        let batch = vec![
+            inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
+            inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
+        ];
+        let mut commit = store.commit(batch);
+        for _ in 0..polls {
+            let ended = std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx).is_ready())).await;
+            if ended {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(commit);
+        let pair = [
+            store.task(Scope::Operator, task(100 + polls)).await.unwrap().is_some(),
+            store.task(Scope::Operator, task(200 + polls)).await.unwrap().is_some(),
+        ];
+        store.put_breaker("s".into(), annie_core::breaker::BreakerRow::default()).await.unwrap();
+        assert!(pair[0] == pair[1] || pair == [false, false], "{pair:?}");
+    }
+    assert!(commit(&store, inbox(conversation(1), "ann", vec![received(task(2), "z", "x", 3)])).await.is_ok());
+    let stored = store.events(Scope::Operator, conversation(1), Seq(0), 1_000).await.unwrap();
+    assert!(stored.iter().zip(1..).all(|(event, seq)| event.seq.0 == seq));
+}
+
+#[tokio::test]
+async fn readers_are_not_kept_waiting_by_a_writer() {
+    let folder = TempDir::new().unwrap();
+    let store = Arc::new(open(folder.path()).await);
+    opened(&*store, conversation(1), "ann", task(1), 1).await;
+    let mut other = beside(folder.path()).await;
+    other.execute("BEGIN IMMEDIATE; UPDATE tasks SET title = 'uncommitted'").await.unwrap();
+    assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().title, "Hello there");
+    assert_eq!(store.find_memories(user("ann"), MemoryQuery::default()).await.unwrap(), []);
+    other.execute("ROLLBACK").await.unwrap();
+}
+
+/// A turn with two agents and one skill call of the orchestrator's own.
+async fn a_turn(store: &SqliteStore) {
+    let c = conversation(1);
+    let epoch = opened(store, c, "ann", task(1), 1).await;
+    let sub = AgentId::sub("mailer").unwrap();
+    let calls = vec![dispatched("mailer", "Write to Bob", &[]), dispatched("checker", "Check it", &["mailer"])];
+    let within = replied(task(1), sub.clone(), vec![planned(intent(1), "mail.send", Effect::Once)], 14);
+    let own = plans(task(1), vec![planned(intent(2), "tasks.search", Effect::Read)], 19);
+    let decided = EventBody::CancelRequested { by: "nobody".into() };
+    let events = vec![
+        started(task(1), 10),
+        plans(task(1), calls, 11),
+        agent_started(task(1), "mailer", 12),
+        within,
+        run_started(task(1), intent(1), 15),
+        run_finished(task(1), intent(1), Outcome::success("sent"), 16),
+        agent_reported(task(1), "mailer", "I wrote to Bob.", 17),
+        own,
+        event(task(1), 20, decided),
+        answered(task(1), "Done.", 21),
+    ];
+    commit(store, owned(c, "ann", epoch, events)).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_views_show_messages_agents_executions_and_usage() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    a_turn(&store).await;
+    let mut db = beside(folder.path()).await;
+    let id = task(1).to_string();
+    let mut rows = async |sql: &'static str| -> Vec<Vec<Option<String>>> {
+        let rows = db.fetch_all(sql).await.unwrap();
+        rows.iter().map(|row| (0..row.len()).map(|n| row.get::<Option<String>, _>(n)).collect()).collect()
+    };
+    let some = |words: &[&str]| -> Vec<Option<String>> {
+        words.iter().map(|word| (*word != "-").then(|| (*word).to_owned())).collect()
+    };
+    let messages = rows("SELECT role, agent_id, text FROM messages ORDER BY seq").await;
+    assert_eq!(
+        messages,
+        [
+            some(&["user", "orchestrator", "Hello there"]),
+            some(&["assistant", "orchestrator", "Let me see."]),
+            some(&["tool", "mailer", "I wrote to Bob."]),
+            some(&["assistant", "orchestrator", "Let me see."]),
+            some(&["assistant", "orchestrator", "Done."]),
+        ]
+    );
+    let agents = rows(
+        "SELECT id, task_id, agent_id, mission, depends_on, status, CAST(started_at AS TEXT), CAST(ended_at AS TEXT), \
+         result FROM agents ORDER BY agent_id DESC",
+    )
+    .await;
+    let (mailer, checker) = (format!("{id}/mailer"), format!("{id}/checker"));
+    assert_eq!(
+        agents,
+        [
+            some(&[&mailer, &id, "mailer", "Write to Bob", "[]", "completed", "12", "17", "I wrote to Bob."]),
+            some(&[&checker, &id, "checker", "Check it", "[\"mailer\"]", "waiting", "-", "-", "-"]),
+        ]
+    );
+    let executions = rows(
+        "SELECT id, parent_execution_id, agent_id, skill_id, effect, status, CAST(started_at AS TEXT), \
+         CAST(ended_at AS TEXT) FROM skill_executions ORDER BY planned_at, agent_id DESC",
+    )
+    .await;
+    let (sent, read) = (intent(1).to_string(), intent(2).to_string());
+    assert_eq!(
+        executions,
+        [
+            some(&[&mailer, "-", "mailer", "-", "-", "completed", "12", "17"]),
+            some(&[&checker, "-", "checker", "-", "-", "waiting", "-", "-"]),
+            some(&[&sent, &mailer, "mailer", "mail.send", "once", "success", "15", "16"]),
+            some(&[&read, "-", "orchestrator", "tasks.search", "read", "planned", "-", "-"]),
+        ]
+    );
+    let parameters = rows("SELECT parameters FROM skill_executions WHERE skill_id = 'mail.send'").await;
+    assert_eq!(parameters, [some(&["{\"a\":\"ü\",\"to\":[\"bob\"],\"z\":1}"])]);
+    let usage = rows(
+        "SELECT user_id, agent_id, model, backend, CAST(input_tokens AS TEXT), CAST(cost_usd AS TEXT) FROM usage \
+         ORDER BY seq",
+    )
+    .await;
+    let row = |agent| some(&["ann", agent, "m1", "b1", "100", "0.25"]);
+    assert_eq!(usage, [row("orchestrator"), row("mailer"), row("orchestrator")]);
+}
