@@ -17,7 +17,7 @@ use annie_core::{
 };
 use arc_swap::ArcSwap;
 
-use crate::files::{Bundled, Entry, FolderTree, Item, Layer, Problem, Report, Tree, load};
+use crate::files::{Bundled, Entry, FolderTree, Item, Layer, Problem, Report, Severity, Tree, load};
 
 /// All skills at one moment, with what carries them out.
 pub(crate) struct Picture {
@@ -83,7 +83,10 @@ impl FileCatalog {
         let version = *self.version.borrow() + 1;
         let picture = merge(&mut base, &mut own, version);
         for problem in &picture.problems {
-            tracing::warn!(%problem, "skill file");
+            match problem.severity {
+                Severity::Notice => tracing::info!(%problem, "skill file"),
+                Severity::Error | Severity::Lenient => tracing::warn!(%problem, "skill file"),
+            }
         }
         tracing::info!(version, skills = picture.entries.len(), problems = picture.problems.len(), "skills loaded");
         self.picture.store(Arc::new(picture));

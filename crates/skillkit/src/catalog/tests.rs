@@ -8,7 +8,6 @@ use annie_core::{
 };
 
 use super::*;
-use crate::files::Severity;
 
 fn put(root: &Path, path: &str, text: &str) {
     let file = root.join(path);
@@ -117,7 +116,7 @@ fn links_that_leave_the_folder_huge_files_and_deep_folders_are_refused() {
             "1/2/3/4/5/6/ok: error: lies more than 6 folders deep; move it up",
             "evil: error: the link leaves the folder or leads nowhere; put the file itself here",
             "real/leak.md: error: the link leaves the folder or leads nowhere; put the file itself here",
-            "big/SKILL.md: error: big/SKILL.md is larger than 1048576 bytes.; make it a readable UTF-8 text file of at \
+            "big/SKILL.md: error: big/SKILL.md is larger than 1048576 bytes; make it a readable UTF-8 text file of at \
              most 1 MiB",
         ]
     );

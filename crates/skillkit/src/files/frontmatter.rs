@@ -206,4 +206,15 @@ mod tests {
     fn an_empty_head_is_an_empty_mapping() {
         assert_eq!(read("---\n---\nbody").0.unwrap().keys().count(), 0);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_file_panics(head in "\\PC{0,80}", body in "(\\PC|[\n$:\"#-]){0,80}") {
+            for text in [format!("---\n{head}\n---\n{body}"), body.clone(), format!("---\nname: {body}\n---\n")] {
+                let mut report = Report::new("f.md");
+                let _ = (super::super::prompt::read("f", &text, &mut report), super::super::command::read("a", "b", &text, &mut report));
+                super::super::substitute(&text, &head);
+            }
+        }
+    }
 }

@@ -124,7 +124,8 @@ fn read(tree: &Arc<dyn Tree>, path: &str, report: &mut Report) -> Option<String>
     match tree.read(path) {
         Ok(text) => Some(text),
         Err(error) => {
-            report.error(None, error.to_string(), "make it a readable UTF-8 text file of at most 1 MiB");
+            let what = error.to_string();
+            report.error(None, what.trim_end_matches('.'), "make it a readable UTF-8 text file of at most 1 MiB");
             None
         }
     }

@@ -166,10 +166,11 @@ pub(crate) fn read_text(root: &Dir, path: &str) -> Result<String, SkillError> {
         }
         _ => SkillError::io(format!("cannot read {path}"), error),
     };
-    let file = root.open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
+    // Asked before it is opened: opening a pipe waits for its writer.
+    if !root.metadata(path).map_err(failed)?.is_file() {
         return Err(SkillError::not_found(format!("{path} is not a file.")));
     }
+    let file = root.open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {

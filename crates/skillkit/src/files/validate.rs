@@ -43,3 +43,58 @@ impl Problem {
         self.severity != Severity::Notice
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn told(path: &Path) -> Vec<String> {
+        validate(path).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_folder_of_skills_tells_all_that_is_wrong_worst_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for (path, text) in [
+            ("tasks/_domain.md", "---\nname: todo\n---\n"),
+            ("tasks/search.md", "---\ndescription: d\neffect: sometimes\ntimeout_ms: 0\ncolour: red\n---\n"),
+            ("Tasks/get.md", "---\nname: Tasks.get\ndescription: d\neffect: read\nexternal: false\n---\nx\n"),
+            ("greet/SKILL.md", "---\nname: Greet\ndescription: d\n---\nx\n"),
+        ] {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), text).unwrap();
+        }
+        assert_eq!(
+            told(root),
+            [
+                "Tasks/get.md: error: `Tasks.get` cannot be a skill's name; rename folder and file: lower case letters, \
+                 digits, `-` and `_`, at most 64 bytes together",
+                "tasks/_domain.md: error: `description` is missing; say in one sentence what it does and when to use it: \
+                 planners and models choose by it",
+                "tasks/search.md:3: error: `effect: sometimes` is unknown; write `effect: read`, `idempotent` or `once`",
+                "tasks/search.md:4: error: `timeout_ms` is out of range; write milliseconds from 1 to 600000, or leave it \
+                 out for 30000",
+                "greet/SKILL.md:2: not strict: `name: Greet` differs from the folder `greet`; give folder and skill the \
+                 same name",
+                "greet/SKILL.md:2: not strict: `Greet` has upper case letters or underscores; use lower case letters, \
+                 digits and single hyphens",
+                "tasks/_domain.md:2: not strict: `name: todo` does not fit the folder; write `name: tasks` or leave it out",
+                "tasks/search.md: not strict: `name` is missing; write `name: tasks.search`",
+                "tasks/search.md: not strict: `external` is missing; write `external: false`, or true if it reaches other \
+                 machines",
+                "tasks/search.md:5: not strict: unknown key `colour`; known are name, description, effect, external, \
+                 timeout_ms, handler",
+                "tasks/search.md: not strict: the body is empty; show at least one example: it is what `--help` prints",
+            ]
+        );
+        assert_eq!(told(&root.join("greet")).len(), 2);
+        assert_eq!(told(&root.join("greet/SKILL.md")).len(), 2);
+        assert_eq!(told(&root.join("tasks")).len(), 8);
+        assert_eq!(told(&root.join("tasks/search.md")).len(), 6);
+        assert!(validate(&root.join("nothing")).is_err());
+        assert!(validate(&root.join("greet")).unwrap().iter().all(Problem::is_failure));
+    }
+}

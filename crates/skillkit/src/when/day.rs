@@ -84,10 +84,7 @@ fn weekday(word: &str) -> Option<i64> {
 
 fn prefixed(names: &[&str], word: &str) -> Option<usize> {
     let word = word.trim_end_matches('.');
-    names.iter().position(|name| {
-        word.len() >= 3
-            && (name.starts_with(word) || (word == "tues" || word == "thurs") && name.starts_with(&word[..4]))
-    })
+    names.iter().position(|name| word.len() >= 3 && name.starts_with(word))
 }
 
 fn on_or_after(date: NaiveDate, from_monday: i64) -> Option<NaiveDate> {

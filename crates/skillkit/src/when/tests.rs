@@ -1,6 +1,6 @@
 //! Every written rule of the date language, told on one Saturday night in Berlin.
 
-use chrono::{NaiveDate, TimeZone};
+use chrono::{NaiveDate, TimeZone, Timelike};
 
 use super::*;
 
@@ -180,6 +180,57 @@ fn a_stored_date_is_shown_with_its_distance() {
     }
     assert!(!is_overdue("2026-11-21", now) && is_overdue("2026-11-21T14:02", now) && !is_overdue("x", now));
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_panics_and_every_answer_is_stored_form(text in "\\PC{0,40}|[a-z0-9 :+./-]{0,30}") {
+        if let Ok(when) = resolve(&text, now()) {
+            let again = resolve(&when.to_string(), now());
+            proptest::prop_assert_eq!(again, Ok(When { time: when.time.map(|t| t.with_second(0).unwrap()), ..when }));
+        }
+    }
+
+    #[test]
+    fn words_of_the_language_in_any_order_never_panic(
+        words in proptest::collection::vec(proptest::sample::select(WORDS), 0..6)
+    ) {
+        let text = words.join(" ");
+        let _ = (resolve(&text, now()), span(&text, now()));
+    }
+}
+
+const WORDS: &[&str] = &[
+    "next",
+    "last",
+    "this",
+    "end",
+    "of",
+    "friday",
+    "week",
+    "month",
+    "year",
+    "in",
+    "a",
+    "2",
+    "99999",
+    "days",
+    "years",
+    "ago",
+    "from",
+    "now",
+    "+3d",
+    "-9999y",
+    "may",
+    "31st",
+    "feb",
+    "29",
+    "2pm",
+    "14:00",
+    "tonight",
+    "tomorrow",
+    "9999-12-31",
+    "noon",
+];
 
 #[test]
 fn every_day_of_four_years_reads_back_what_it_shows() {

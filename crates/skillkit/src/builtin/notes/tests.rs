@@ -1,10 +1,11 @@
 //! Notes through the runner: confinement, conflicts, repeated intents.
 
-use std::{fs, os::unix::fs::symlink, path::PathBuf};
+use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
 
 use annie_core::{
+    ids::UserId,
     outcome::{Outcome, Status},
-    ports::SkillRunner,
+    ports::{SkillCall, SkillRunner},
 };
 use serde_json::{Value, json};
 
@@ -195,6 +196,34 @@ async fn a_note_has_a_largest_size() {
     let found = world.run("notes.search", json!({})).await;
     assert_eq!(found.status, Status::Partial);
     assert!(found.data.ends_with("1 note could not be looked through."), "{}", found.data);
+}
+
+#[tokio::test]
+async fn one_user_never_sees_anothers_notes() {
+    let world = world();
+    world.data("notes.create", json!({"title": "diary", "content": "secret"})).await;
+    for user in ["bob", "Ann", "ann/", "../ann"] {
+        for (skill, arguments) in [("notes.search", json!({})), ("notes.read", json!({"title": "diary"}))] {
+            let user = UserId::new(user).unwrap();
+            let outcome = world.runner.run(SkillCall { user, ..call("x", skill, arguments) }).await;
+            assert!(!outcome.data.contains("secret") && !outcome.data.starts_with("Found"), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edits_at_the_same_time_lose_nothing() {
+    let world = Arc::new(world());
+    world.data("notes.create", json!({"title": "list", "content": "start"})).await;
+    let mut edits = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let world = Arc::clone(&world);
+        let append = json!({"title": "list", "append": format!("- item {n}")});
+        edits.spawn(async move { world.data("notes.edit", append).await });
+    }
+    edits.join_all().await;
+    let text = world.text("list.md");
+    assert!((0..16).all(|n| text.lines().any(|line| line == format!("- item {n}"))), "{text}");
 }
 
 #[tokio::test]
