@@ -1,1 +1,27 @@
-//! The living tree: supervisors, engines, sub-agents, breakers, scheduler.
+//! The living tree: everything that is an actor, and nothing else. Ractor lives here and nowhere else.
+//!
+//! [`Kernel`] is what the doors hold. The rest is the tree of design 3.
+
+mod breaker;
+mod conversations;
+mod effects;
+mod engine;
+mod hub;
+mod kernel;
+mod log_writer;
+mod observe;
+mod park;
+mod root;
+mod scheduler;
+mod sub_agent;
+mod supervise;
+mod tasks;
+mod watchdog;
+mod wiring;
+
+pub use kernel::{
+    Follow, Health, Kernel, KernelError, Operation, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
+};
+pub use observe::{Crash, NodeInfo, Path};
+pub use scheduler::{GateGrant, Place};
+pub use wiring::{Backend, KernelLimits, Profile, Profiles};

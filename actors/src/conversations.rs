@@ -1,0 +1,387 @@
+//! The parent of all Engines: finds or thaws them, restarts each by its own budget, lets idle ones leave memory.
+//!
+//! Owns: which conversations are awake, their restart budgets, who is in quarantine. Supervised by: the root. Survives its
+//! death: the log; its next life scans it for what is open. One conversation that keeps dying is parked with its crash
+//! records, shown, and resumable; it never takes its neighbours along (invariant 11).
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use annie_core::{
+    event::{Event, ResumeCause},
+    ids::{ConversationId, Incarnation, TaskId, UserId},
+    ports::StoreError,
+};
+use ractor::ActorId;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::{
+    engine::{Cancelled, Engine, EngineArgs, EngineMsg},
+    observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
+    park::park,
+    supervise::{Budget, BudgetLimits, stop_child},
+    tasks::Tasks,
+    wiring::Wiring,
+};
+
+/// Deaths of one conversation's Engine before it is parked. More than a turn's own limit, so that a message that kills its
+/// Engine is set aside first and the conversation goes on.
+const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 };
+
+/// What it hears.
+pub enum ConversationsMsg {
+    /// A message is in the log.
+    Wake {
+        /// Of which conversation.
+        conversation: ConversationId,
+        /// Whose.
+        user: UserId,
+        /// The message, if it is at hand.
+        event: Option<Arc<Event>>,
+    },
+    /// Wake-ups may have been lost: ask the log what is open.
+    Rescan,
+    /// What the log said.
+    Scanned(Result<Vec<(ConversationId, UserId)>, StoreError>),
+    /// Cancel a task.
+    Cancel {
+        /// Of which conversation.
+        conversation: ConversationId,
+        /// Whose.
+        user: UserId,
+        /// Which.
+        task: TaskId,
+        /// Who asks.
+        by: String,
+        /// Whom to answer.
+        reply: oneshot::Sender<Cancelled>,
+    },
+    /// An Engine would leave memory, if no wake-up is on its way.
+    MayHibernate {
+        /// Which.
+        conversation: ConversationId,
+        /// Which life of it.
+        incarnation: Incarnation,
+        /// How many wake-ups it has seen.
+        wakes_seen: u64,
+    },
+    /// The back-off of a conversation is over.
+    StartAgain(ConversationId),
+    /// An operator takes a conversation out of quarantine.
+    Resume {
+        /// Which.
+        conversation: ConversationId,
+        /// Whom to answer: whether it was there.
+        reply: oneshot::Sender<bool>,
+    },
+}
+
+impl Named for ConversationsMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Wake { .. } => "Wake",
+            Self::Rescan => "Rescan",
+            Self::Scanned(_) => "Scanned",
+            Self::Cancel { .. } => "Cancel",
+            Self::MayHibernate { .. } => "MayHibernate",
+            Self::StartAgain(_) => "StartAgain",
+            Self::Resume { .. } => "Resume",
+        }
+    }
+}
+
+/// A conversation that is awake, or about to be again.
+struct Seat {
+    user: UserId,
+    addr: Option<Addr<EngineMsg>>,
+    /// Wake-ups sent to its present life.
+    wakes_sent: u64,
+    budget: Budget,
+    /// Why its last life ended, if not in good order.
+    cause: Option<ResumeCause>,
+}
+
+/// Its state.
+pub(crate) struct ConversationsState {
+    wiring: Arc<Wiring>,
+    seats: HashMap<ConversationId, Seat>,
+    cells: HashMap<ActorId, ConversationId>,
+    quarantine: BTreeMap<ConversationId, UserId>,
+    /// Conversations for which there was no room.
+    waiting: VecDeque<(ConversationId, UserId)>,
+    tasks: Tasks<Work>,
+    /// Before the first scan is done, what is open was open when the process started.
+    booted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Work {
+    Scan,
+    Backoff(ConversationId),
+    Park(ConversationId),
+}
+
+/// The parent of all Engines.
+pub(crate) struct Conversations;
+
+impl Node for Conversations {
+    type Msg = ConversationsMsg;
+    type Args = Arc<Wiring>;
+    type State = ConversationsState;
+    const KIND: &'static str = "conversations";
+    const MAILBOX_MAX: usize = 1_000_000;
+
+    fn init(_ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
+        Ok(ConversationsState {
+            wiring,
+            seats: HashMap::new(),
+            cells: HashMap::new(),
+            quarantine: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            tasks: Tasks::default(),
+            booted: false,
+        })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut ConversationsState) -> Result<(), NodeError> {
+        scan(ctx, state);
+        Ok(())
+    }
+
+    async fn handle(
+        ctx: &Context<Self>,
+        state: &mut ConversationsState,
+        msg: ConversationsMsg,
+    ) -> Result<(), NodeError> {
+        match msg {
+            ConversationsMsg::Wake { conversation, user, event } => {
+                wake(ctx, state, conversation, user, event).await;
+            }
+            ConversationsMsg::Rescan => scan(ctx, state),
+            ConversationsMsg::Scanned(found) => scanned(ctx, state, found).await,
+            ConversationsMsg::Cancel { conversation, user, task, by, reply } => {
+                if let Some(engine) = engine(ctx, state, conversation, user).await {
+                    // If it dies over it, whoever asked hears of a crash and may ask again.
+                    let _ = engine.cast(EngineMsg::Cancel { task, by, reply });
+                }
+            }
+            ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen } => {
+                may_hibernate(state, conversation, incarnation, wakes_seen);
+            }
+            ConversationsMsg::StartAgain(conversation) => {
+                state.tasks.remove(&Work::Backoff(conversation));
+                if state.seats.contains_key(&conversation) {
+                    start(ctx, state, conversation).await;
+                }
+            }
+            ConversationsMsg::Resume { conversation, reply } => {
+                let user = state.quarantine.remove(&conversation);
+                let _ = reply.send(user.is_some());
+                if let Some(user) = user {
+                    wake(ctx, state, conversation, user, None).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn child_ended(
+        ctx: &Context<Self>,
+        state: &mut ConversationsState,
+        ended: ChildEnded,
+    ) -> Result<(), NodeError> {
+        let Some(conversation) = state.cells.remove(&ended.id) else { return Ok(()) };
+        let Some(seat) = state.seats.get_mut(&conversation) else { return Ok(()) };
+        if seat.addr.as_ref().is_some_and(|a| a.cell.get_id() != ended.id) {
+            return Ok(());
+        }
+        seat.addr = None;
+        if ended.kind == EndKind::Normal {
+            // Fenced: somebody else owns it now. It is thawed again when something new arrives here.
+            state.seats.remove(&conversation);
+            make_room(ctx, state).await;
+            return Ok(());
+        }
+        seat.cause = Some(ResumeCause::Crash);
+        metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
+        match seat.budget.died(ctx.now()) {
+            Some(0) => start(ctx, state, conversation).await,
+            Some(wait_ms) => {
+                let me = ctx.me();
+                state.tasks.spawn(Work::Backoff(conversation), async move {
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                    let _ = me.cast(ConversationsMsg::StartAgain(conversation));
+                });
+            }
+            None => quarantine(state, conversation),
+        }
+        Ok(())
+    }
+
+    async fn stopping(_ctx: &Context<Self>, state: &mut ConversationsState) {
+        let engines = state.seats.values_mut().filter_map(|s| s.addr.take());
+        let stops: Vec<_> = engines.map(|a| async move { stop_child(&a.cell, Duration::from_secs(5)).await }).collect();
+        futures_util::future::join_all(stops).await;
+    }
+
+    fn view(state: &ConversationsState) -> Value {
+        json!({
+            "awake": state.cells.len(), "waiting_for_room": state.waiting.len(),
+            "quarantine": state.quarantine.keys().collect::<Vec<_>>()
+        })
+    }
+}
+
+fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    let (store, me) = (state.wiring.store.clone(), ctx.me());
+    state.tasks.spawn(Work::Scan, async move {
+        let found = store.open_conversations().await;
+        let _ = me.cast(ConversationsMsg::Scanned(found));
+    });
+}
+
+async fn scanned(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    found: Result<Vec<(ConversationId, UserId)>, StoreError>,
+) {
+    state.tasks.remove(&Work::Scan);
+    let first = !std::mem::replace(&mut state.booted, true);
+    let open = match found {
+        Ok(open) => open,
+        Err(e) => {
+            tracing::error!(error = %e, "the log could not be scanned for open conversations, trying again");
+            state.booted = !first;
+            let me = ctx.me();
+            state.tasks.spawn(Work::Scan, async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let _ = me.cast(ConversationsMsg::Rescan);
+            });
+            return;
+        }
+    };
+    for (conversation, user) in open {
+        if first && !state.seats.contains_key(&conversation) {
+            let seat = new_seat(user.clone(), Some(ResumeCause::Restart));
+            state.seats.insert(conversation, seat);
+        }
+        wake(ctx, state, conversation, user, None).await;
+    }
+}
+
+fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
+    Seat { user, addr: None, wakes_sent: 0, budget: Budget::new(BUDGET), cause }
+}
+
+async fn wake(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+    event: Option<Arc<Event>>,
+) {
+    let awake = state.seats.get(&conversation).is_some_and(|s| s.addr.is_some());
+    if !awake && event.is_some() {
+        // Its thawing reads the message from the log.
+        engine(ctx, state, conversation, user).await;
+        return;
+    }
+    if let Some(engine) = engine(ctx, state, conversation, user).await
+        && awake
+        && engine.cast(EngineMsg::Wake(event)).is_ok()
+        && let Some(seat) = state.seats.get_mut(&conversation)
+    {
+        seat.wakes_sent += 1;
+    }
+}
+
+/// The Engine of a conversation, thawed if need be. Nothing if it is parked, backing off, or there is no room.
+async fn engine(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) -> Option<Addr<EngineMsg>> {
+    if state.quarantine.contains_key(&conversation) {
+        park_again(ctx, state, conversation);
+        return None;
+    }
+    if !state.seats.contains_key(&conversation) {
+        if state.seats.len() >= state.wiring.limits.engines_max {
+            if !state.waiting.iter().any(|(c, _)| *c == conversation) {
+                state.waiting.push_back((conversation, user));
+            }
+            return None;
+        }
+        state.seats.insert(conversation, new_seat(user, None));
+    }
+    if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
+        && !state.tasks.contains(&Work::Backoff(conversation))
+    {
+        start(ctx, state, conversation).await;
+    }
+    state.seats.get(&conversation).and_then(|s| s.addr.clone())
+}
+
+async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    let Some(seat) = state.seats.get_mut(&conversation) else { return };
+    let args =
+        EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause.take() };
+    match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
+        Ok(addr) => {
+            state.cells.insert(addr.cell.get_id(), conversation);
+            seat.wakes_sent = 0;
+            seat.addr = Some(addr);
+        }
+        Err(e) => {
+            tracing::warn!(%conversation, error = %e, "engine did not start");
+            let me = ctx.me();
+            state.tasks.spawn(Work::Backoff(conversation), async move {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let _ = me.cast(ConversationsMsg::StartAgain(conversation));
+            });
+        }
+    }
+}
+
+fn may_hibernate(
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    incarnation: Incarnation,
+    wakes_seen: u64,
+) {
+    let Some(seat) = state.seats.get(&conversation) else { return };
+    let Some(addr) = seat.addr.as_ref().filter(|a| a.incarnation == incarnation) else { return };
+    if seat.wakes_sent == wakes_seen && addr.cast(EngineMsg::Hibernate).is_ok() {
+        // From now on a wake-up thaws a new life, whose claim waits for nothing: the old one only has its snapshot to write.
+        state.seats.remove(&conversation);
+    }
+}
+
+async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    if let Some((conversation, user)) = state.waiting.pop_front() {
+        wake(ctx, state, conversation, user, None).await;
+    }
+}
+
+/// Out of budget: parked, not restarted. What is open in it becomes visible failures.
+fn quarantine(state: &mut ConversationsState, conversation: ConversationId) {
+    let Some(seat) = state.seats.remove(&conversation) else { return };
+    tracing::error!(%conversation, "the engine dies too often: the conversation is parked");
+    metrics::counter!("annie_conversations_quarantined_total").increment(1);
+    let (wiring, user) = (state.wiring.clone(), seat.user.clone());
+    state.quarantine.insert(conversation, seat.user);
+    state.tasks.spawn(Work::Park(conversation), park(wiring, conversation, user));
+}
+
+/// A new message for a parked conversation: it fails visibly, too.
+fn park_again(_ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    if let Some(user) = state.quarantine.get(&conversation).cloned() {
+        let wiring = state.wiring.clone();
+        state.tasks.spawn(Work::Park(conversation), park(wiring, conversation, user));
+    }
+}

@@ -1,0 +1,10 @@
+//! Carries out directives: each effect is a future that ends in one value. The actor that owns it runs it as a tracked task
+//! and gets the value as a message; nothing here touches an actor's state.
+
+mod facts;
+mod model;
+mod skill;
+
+pub(crate) use facts::read_facts;
+pub(crate) use model::{ModelCall, ModelDone, call_model};
+pub(crate) use skill::{SkillDone, call_skill};

@@ -1,0 +1,105 @@
+//! The Engine's sub-agents: started, heard once, dismissed. A death becomes one report (invariant 12).
+
+use std::collections::HashSet;
+
+use annie_core::{
+    event::{AgentReport, EventBody, NewEvent, ReportStatus},
+    ids::{AgentId, TaskId},
+    message::Usage,
+    plan::NodeState,
+    turn::DirectiveId,
+};
+
+use super::{Engine, EngineState, Seat, record};
+use crate::{
+    observe::{ChildEnded, Context, EndKind, NodeError},
+    sub_agent::{SubAgent, SubAgentArgs},
+};
+
+/// Starts a sub-agent, unless it runs.
+pub(super) async fn run(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    agent: AgentId,
+) -> Result<(), NodeError> {
+    if state.agents.values().any(|s| s.task == task && s.agent == agent) {
+        return Ok(());
+    }
+    let Some(turn) = state.conv.sub_turn(&agent) else { return Ok(()) };
+    let args = SubAgentArgs { wiring: state.wiring.clone(), turn, epoch: state.epoch, engine: ctx.me() };
+    match ctx.spawn::<SubAgent>(&format!("agent:{agent}"), args).await {
+        Ok(addr) => {
+            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr });
+            Ok(())
+        }
+        Err(e) => crashed(ctx, state, task, agent, &e.why).await,
+    }
+}
+
+/// Sends away those whose work is no longer wanted: reported, or of a turn that ended.
+pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<DirectiveId>) {
+    state.agents.retain(|_, seat| {
+        let keep = wanted.contains(&DirectiveId::Agent(seat.task, seat.agent.clone()));
+        if !keep {
+            // Killed rather than stopped: nothing that it still does is wanted.
+            seat.addr.cell.kill();
+        }
+        keep
+    });
+}
+
+/// A sub-agent hands in its last events and its report; they are stored together.
+pub(super) async fn finished(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    agent: AgentId,
+    mut events: Vec<NewEvent>,
+    report: AgentReport,
+) -> Result<(), NodeError> {
+    if !is_running(state, task, &agent) {
+        return Ok(());
+    }
+    events.push(NewEvent { at: ctx.now(), task, agent, body: EventBody::AgentReported { report } });
+    record::record_all(ctx, state, events).await
+}
+
+fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
+    state.conv.turn.as_ref().is_some_and(|turn| {
+        turn.task == task
+            && !turn.cancelled
+            && turn.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
+    })
+}
+
+/// A sub-agent's life ended. Before its report, that is a crash.
+pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
+    let Some(seat) = state.agents.remove(&ended.id) else { return Ok(()) };
+    if !is_running(state, seat.task, &seat.agent) {
+        return Ok(());
+    }
+    let why = match ended.kind {
+        EndKind::Normal => "it stopped without a report".to_owned(),
+        EndKind::Killed => "it was killed".to_owned(),
+        EndKind::Failed(error) => error,
+    };
+    crashed(ctx, state, seat.task, seat.agent, &why).await
+}
+
+async fn crashed(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    agent: AgentId,
+    why: &str,
+) -> Result<(), NodeError> {
+    let report = AgentReport {
+        status: ReportStatus::Crashed,
+        result: format!("The agent crashed: {why}. What it had done until then may have taken effect."),
+        tool_calls_used: 0,
+        duration_ms: 0,
+        usage: Usage::default(),
+    };
+    Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await
+}

@@ -1,0 +1,288 @@
+//! One conversation at work.
+//!
+//! Owns: the conversation's state, its ownership epoch, the tasks and sub-agents of its turn. Supervised by: Conversations,
+//! with a budget of its own. Survives its death: everything, because it is a fold over the log: the next life claims the
+//! conversation (which shuts a former one out), reads the log, and starts what is outstanding under the same ids.
+//!
+//! Nothing else decides: an event is folded, [`Conversation::decide`] adds what follows, all of it is stored in one append,
+//! and then what is outstanding is compared with what is under way.
+
+mod agents;
+mod model;
+mod perform;
+mod record;
+mod thaw;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use annie_core::{
+    event::{AgentReport, Event, EventBody, Mode, NewEvent, PromptFacts, ResumeCause},
+    ids::{AgentId, ConversationId, Epoch, Seq, TaskId, UserId},
+    limits::TurnLimits,
+    turn::{Conversation, DirectiveId},
+};
+use ractor::ActorId;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::{
+    conversations::ConversationsMsg,
+    effects::{ModelDone, SkillDone},
+    observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
+    sub_agent::SubAgentMsg,
+    tasks::Tasks,
+    wiring::Wiring,
+};
+
+/// What became of a request to cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The task will end as cancelled, or just did.
+    Yes,
+    /// It had ended before.
+    TooLate,
+}
+
+/// What an Engine hears.
+pub enum EngineMsg {
+    /// A message is in the log. Only a wake-up: without the event the log is asked.
+    Wake(Option<Arc<Event>>),
+    /// Cancel a task.
+    Cancel {
+        /// Which.
+        task: TaskId,
+        /// Who asks.
+        by: String,
+        /// Whom to answer.
+        reply: oneshot::Sender<Cancelled>,
+    },
+    /// A turn's facts are read.
+    FactsRead {
+        /// Of which turn.
+        task: TaskId,
+        /// Its mode.
+        mode: Mode,
+        /// The facts.
+        facts: Box<PromptFacts>,
+        /// Its limits.
+        limits: TurnLimits,
+    },
+    /// A round of the main agent is over.
+    ModelReplied(Box<ModelDone>),
+    /// A skill call of the main agent is over.
+    SkillFinished(Box<SkillDone>),
+    /// A sub-agent has ended; its last events are not stored yet.
+    AgentFinished {
+        /// In which turn.
+        task: TaskId,
+        /// Which.
+        agent: AgentId,
+        /// Its last events.
+        events: Vec<NewEvent>,
+        /// Its report.
+        report: Box<AgentReport>,
+    },
+    /// Nothing has happened for a while.
+    Idle {
+        /// The quiet period that has passed, by number.
+        period: u64,
+    },
+    /// No wake-up is on its way: leave memory.
+    Hibernate,
+}
+
+impl Named for EngineMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Wake(_) => "Wake",
+            Self::Cancel { .. } => "Cancel",
+            Self::FactsRead { .. } => "FactsRead",
+            Self::ModelReplied(_) => "ModelReplied",
+            Self::SkillFinished(_) => "SkillFinished",
+            Self::AgentFinished { .. } => "AgentFinished",
+            Self::Idle { .. } => "Idle",
+            Self::Hibernate => "Hibernate",
+        }
+    }
+}
+
+/// What an Engine starts from.
+pub(crate) struct EngineArgs {
+    pub wiring: Arc<Wiring>,
+    pub conversation: ConversationId,
+    pub user: UserId,
+    /// Why the former life ended, if there was one.
+    pub cause: Option<ResumeCause>,
+}
+
+/// What an Engine's tasks are for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum EngineTask {
+    Effect(DirectiveId),
+    IdleTimer,
+}
+
+/// A running sub-agent.
+pub(crate) struct Seat {
+    pub task: TaskId,
+    pub agent: AgentId,
+    pub addr: Addr<SubAgentMsg>,
+}
+
+/// An Engine's state.
+pub(crate) struct EngineState {
+    pub wiring: Arc<Wiring>,
+    pub conv: Conversation,
+    pub cause: Option<ResumeCause>,
+    pub epoch: Epoch,
+    pub tasks: Tasks<EngineTask>,
+    pub agents: HashMap<ActorId, Seat>,
+    /// Where the log ended when this life read it.
+    pub read_to: Seq,
+    /// Messages since then, by their places.
+    pub woken: BTreeSet<Seq>,
+    pub snapshot_at: Seq,
+    pub wakes_seen: u64,
+    pub quiet_periods: u64,
+}
+
+/// One conversation at work.
+pub(crate) struct Engine;
+
+impl Node for Engine {
+    type Msg = EngineMsg;
+    type Args = EngineArgs;
+    type State = EngineState;
+    const KIND: &'static str = "engine";
+
+    fn init(_ctx: &Context<Self>, args: EngineArgs) -> Result<EngineState, NodeError> {
+        Ok(EngineState {
+            conv: Conversation::new(args.conversation, args.user),
+            wiring: args.wiring,
+            cause: args.cause,
+            epoch: Epoch(0),
+            tasks: Tasks::default(),
+            agents: HashMap::new(),
+            read_to: Seq(0),
+            woken: BTreeSet::new(),
+            snapshot_at: Seq(0),
+            wakes_seen: 0,
+            quiet_periods: 0,
+        })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut EngineState) -> Result<(), NodeError> {
+        thaw::thaw(ctx, state).await
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
+        match msg {
+            EngineMsg::Wake(event) => wake(ctx, state, event).await,
+            EngineMsg::Cancel { task, by, reply } => cancel(ctx, state, task, by, reply).await,
+            EngineMsg::FactsRead { task, mode, facts, limits } => {
+                state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
+                let body = EventBody::TurnStarted { mode, facts: *facts, limits };
+                record::record(ctx, state, task, AgentId::orchestrator(), body).await
+            }
+            EngineMsg::ModelReplied(done) => model::replied(ctx, state, *done).await,
+            EngineMsg::SkillFinished(done) => model::skill_finished(ctx, state, *done).await,
+            EngineMsg::AgentFinished { task, agent, events, report } => {
+                agents::finished(ctx, state, task, agent, events, *report).await
+            }
+            EngineMsg::Idle { period } => {
+                if period == state.quiet_periods && state.conv.is_idle() {
+                    let ask = ConversationsMsg::MayHibernate {
+                        conversation: state.conv.id,
+                        incarnation: ctx.incarnation,
+                        wakes_seen: state.wakes_seen,
+                    };
+                    // If nobody answers, a later quiet period asks again.
+                    let _ = state.wiring.conversations.cast(ask);
+                }
+                Ok(())
+            }
+            EngineMsg::Hibernate => {
+                thaw::keep_snapshot(state).await;
+                ctx.stop();
+                Ok(())
+            }
+        }
+    }
+
+    async fn child_ended(ctx: &Context<Self>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
+        agents::ended(ctx, state, ended).await
+    }
+
+    fn view(state: &EngineState) -> Value {
+        let turn = state.conv.turn.as_ref().map(|t| {
+            let agents: Vec<Value> = t
+                .plan
+                .nodes()
+                .iter()
+                .map(|n| json!({"agent": n.spec.agent, "mission": n.spec.mission, "state": n.state}))
+                .collect();
+            json!({
+                "task": t.task, "mode": t.mode, "round": t.main.round, "started_at": t.started_at,
+                "cancelled": t.cancelled, "crashes": t.crashes, "agents": agents
+            })
+        });
+        json!({
+            "conversation": state.conv.id, "user": state.conv.user, "epoch": state.epoch, "seq": state.conv.seq,
+            "inbox": state.conv.inbox.len(), "turn": turn, "paused": state.conv.paused.is_some(),
+            "tasks": state.tasks.len()
+        })
+    }
+}
+
+/// A message is in the log. Without the event, somebody is not sure that its wake-up came: the log is asked.
+async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<Event>>) -> Result<(), NodeError> {
+    state.wakes_seen += 1;
+    match event {
+        Some(event) => take_in(state, &event),
+        None => {
+            for event in thaw::received_since(state).await? {
+                take_in(state, &event);
+            }
+        }
+    }
+    record::go_on(ctx, state).await
+}
+
+/// Takes in a message, unless this life knows it already.
+fn take_in(state: &mut EngineState, event: &Event) {
+    if event.seq > state.read_to && state.woken.insert(event.seq) {
+        state.conv.apply(event);
+    }
+}
+
+async fn cancel(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    by: String,
+    reply: oneshot::Sender<Cancelled>,
+) -> Result<(), NodeError> {
+    let known = state.conv.current() == Some(task) || state.conv.inbox.iter().any(|(t, _)| *t == task);
+    if known {
+        let body = EventBody::CancelRequested { by };
+        record::record(ctx, state, task, AgentId::orchestrator(), body).await?;
+    }
+    // Whoever asked may have left.
+    let _ = reply.send(if known { Cancelled::Yes } else { Cancelled::TooLate });
+    Ok(())
+}
+
+/// Starts the clock of a quiet period.
+pub(crate) fn rest(ctx: &Context<Engine>, state: &mut EngineState) {
+    state.quiet_periods += 1;
+    let (period, me) = (state.quiet_periods, ctx.me());
+    let wait = Duration::from_millis(state.wiring.limits.hibernate_ms);
+    state.tasks.spawn(EngineTask::IdleTimer, async move {
+        tokio::time::sleep(wait).await;
+        let _ = me.cast(EngineMsg::Idle { period });
+    });
+}

@@ -1,0 +1,63 @@
+//! Live events for streams: what was just stored, and drafts. Bounded: who falls behind misses nothing, because a stream
+//! notices the gap and reads the log (see [`crate::kernel`]).
+
+use std::sync::Arc;
+
+use annie_core::{event::Event, ids::ConversationId, ids::TaskId, ports::Draft};
+use dashmap::DashMap;
+use tokio::sync::broadcast;
+
+/// Something live.
+#[derive(Debug, Clone)]
+pub enum Live {
+    /// An event that is stored.
+    Event(Arc<Event>),
+    /// A piece of a round that is still being written; the only thing announced before it is stored.
+    Draft {
+        /// Of which task.
+        task: TaskId,
+        /// Of which round of its main agent.
+        round: u32,
+        /// The piece.
+        draft: Draft,
+    },
+}
+
+/// Live items that a slow subscriber may be behind before it has to read the log.
+const BEHIND_MAX: usize = 1_024;
+
+/// One channel per conversation that somebody listens to.
+#[derive(Default)]
+pub struct Hub {
+    topics: DashMap<ConversationId, broadcast::Sender<Live>>,
+}
+
+impl Hub {
+    /// Tells those who listen; costs next to nothing if nobody does.
+    pub fn publish(&self, conversation: ConversationId, live: Live) {
+        let deserted = match self.topics.get(&conversation) {
+            Some(topic) => topic.send(live).is_err(),
+            None => false,
+        };
+        if deserted {
+            self.topics.remove_if(&conversation, |_, topic| topic.receiver_count() == 0);
+        }
+    }
+
+    /// Whether anybody listens.
+    #[must_use]
+    pub fn has_listeners(&self, conversation: ConversationId) -> bool {
+        self.topics.contains_key(&conversation)
+    }
+
+    /// Listens from now on.
+    #[must_use]
+    pub fn subscribe(&self, conversation: ConversationId) -> broadcast::Receiver<Live> {
+        self.topics.entry(conversation).or_insert_with(|| broadcast::channel(BEHIND_MAX).0).subscribe()
+    }
+
+    /// Forgets a conversation that nobody listens to any more.
+    pub fn sweep(&self, conversation: ConversationId) {
+        self.topics.remove_if(&conversation, |_, topic| topic.receiver_count() == 0);
+    }
+}

@@ -1,0 +1,185 @@
+//! Building a kernel out of its parts, and ending it in good order.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use annie_core::{
+    ids::NodeIncarnation,
+    ports::{Catalog, Env, SkillRunner, Store},
+};
+use tokio::sync::watch;
+
+use super::{Kernel, KernelError};
+use crate::{
+    breaker::Breakers,
+    conversations::Conversations,
+    hub::Hub,
+    log_writer::{LogArgs, LogWriter},
+    observe::{Directory, Path, System},
+    root::{Root, RootArgs},
+    scheduler::{Leases, Scheduler, SchedulerArgs},
+    supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
+    watchdog,
+    wiring::{Backend, KernelLimits, Profiles, Wiring},
+};
+
+/// What a kernel is made of.
+pub struct Parts {
+    /// Time, randomness, faults.
+    pub env: Env,
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// The skills.
+    pub catalog: Arc<dyn Catalog>,
+    /// Who runs them.
+    pub runner: Arc<dyn SkillRunner>,
+    /// The models; the first is everybody's.
+    pub backends: Vec<Backend>,
+    /// How users are addressed.
+    pub profiles: Profiles,
+    /// Limits and choices.
+    pub limits: KernelLimits,
+}
+
+/// Why a kernel ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopReason {
+    /// As asked.
+    Asked,
+    /// The root used up its budget or died: the process should exit and be started again.
+    Failed(String),
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("stopped as asked"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl Kernel {
+    /// Starts the tree. When this returns, messages are taken.
+    ///
+    /// # Errors
+    /// If a part is missing or an actor does not start.
+    pub async fn start(parts: Parts) -> Result<Self, KernelError> {
+        if parts.backends.is_empty() {
+            return Err(KernelError::Invalid("no model backend is configured".to_owned()));
+        }
+        let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
+        let root = Path::root();
+        let slots: Vec<(String, u32)> = parts.backends.iter().map(|b| (b.name.clone(), b.slots.max(1))).collect();
+        let wiring = Arc::new(Wiring {
+            node: NodeIncarnation::from_uuid(parts.env.uuid()),
+            env: parts.env,
+            store: parts.store,
+            catalog: parts.catalog,
+            runner: parts.runner,
+            backends: parts.backends.into_iter().map(|b| (b.name.clone(), b)).collect::<BTreeMap<_, _>>(),
+            profiles: parts.profiles,
+            limits: parts.limits,
+            hub: Arc::new(Hub::default()),
+            leases: Arc::new(Leases::default()),
+            log: system.handle(&root.child("infra").child("log")),
+            scheduler: system.handle(&root.child("scheduler")),
+            breakers: system.handle(&root.child("breakers")),
+            conversations: system.handle(&root.child("conversations")),
+        });
+        let (tell, ended) = watch::channel(None);
+        let args = RootArgs { tree: tree(&wiring, slots), ended: Arc::new(tell) };
+        let started = crate::observe::spawn::<Root>(&system, root, args, None).await;
+        let addr = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
+        let kernel = Self { wiring, system, root: addr.cell, ended, draining: Arc::new(AtomicBool::new(false)) };
+        kernel.wait_until_up().await?;
+        watchdog::start(&kernel);
+        Ok(kernel)
+    }
+
+    /// Waits until every permanent actor lives.
+    async fn wait_until_up(&self) -> Result<(), KernelError> {
+        for _ in 0..2_000 {
+            if let Some(reason) = self.ended.borrow().clone() {
+                return Err(KernelError::Unavailable(reason.to_string()));
+            }
+            let up = |path: &str| self.system.directory.get(&Path::parse(path)).is_some();
+            if ["/infra/log", "/scheduler", "/breakers", "/conversations"].into_iter().all(up) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Err(KernelError::Unavailable("the tree did not come up within 10 s".to_owned()))
+    }
+
+    /// Stops taking messages; what was taken goes on.
+    pub fn drain(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Ends the tree in good order within 25 s, then closes the store. What is open goes on after the next start.
+    pub async fn stop(&self) {
+        self.drain();
+        stop_child(&self.root, Duration::from_secs(25)).await;
+        self.wiring.store.close().await;
+    }
+
+    /// Ends everything at once, as a power cut would, for tests: nothing is told, nothing is closed.
+    pub async fn crash(&self) {
+        self.root.kill();
+        let _ = self.root.wait(Some(Duration::from_secs(5))).await;
+    }
+
+    /// Waits until the kernel has ended, and says why.
+    pub async fn ended(&self) -> StopReason {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or(StopReason::Asked),
+            Err(_) => StopReason::Failed("the root was killed".to_owned()),
+        }
+    }
+}
+
+/// The permanent actors (design 3).
+fn tree(wiring: &Arc<Wiring>, backends: Vec<(String, u32)>) -> SupervisorArgs {
+    let infra = {
+        let wiring = wiring.clone();
+        ChildSpec::permanent::<Supervisor>("infra", move || {
+            let wiring = wiring.clone();
+            let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
+                store: wiring.store.clone(),
+                hub: wiring.hub.clone(),
+                conversations: wiring.conversations.clone(),
+            });
+            SupervisorArgs { children: vec![log], budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
+        })
+    };
+    let scheduler = {
+        let wiring = wiring.clone();
+        ChildSpec::permanent::<Scheduler>("scheduler", move || SchedulerArgs {
+            backends: backends.clone(),
+            limits: wiring.limits.queue.clone(),
+            leases: wiring.leases.clone(),
+            me: wiring.scheduler.clone(),
+        })
+    };
+    let breakers = {
+        let wiring = wiring.clone();
+        ChildSpec::permanent::<Breakers>("breakers", move || wiring.clone())
+    };
+    let conversations = {
+        let wiring = wiring.clone();
+        ChildSpec::permanent::<Conversations>("conversations", move || wiring.clone()).stop_within_ms(15_000)
+    };
+    SupervisorArgs {
+        children: vec![infra.stop_within_ms(8_000), scheduler, breakers, conversations],
+        budget: BudgetLimits { restarts_max: 20, window_ms: 30_000 },
+    }
+}

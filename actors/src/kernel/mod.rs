@@ -1,0 +1,178 @@
+//! The handle that the doors hold. Everything that a door can do goes through here, with the caller's scope: what a caller
+//! may not see is not found (invariant 17).
+
+mod boot;
+mod operate;
+mod stream;
+mod submit;
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{Event, Scope},
+    ids::{ConversationId, Seq, TaskId},
+    ports::{Catalog, ConversationRow, Store, StoreError, TaskRow},
+    queue::Refusal,
+    time::Micros,
+};
+pub use boot::{Parts, StopReason};
+pub use operate::{Health, Operation};
+pub use stream::{Follow, StreamItem};
+pub use submit::{Submission, Submitted};
+use tokio::sync::watch;
+
+use crate::{log_writer::LogError, observe::SendError, wiring::Wiring};
+
+/// Why the kernel did not do what it was asked. Doors map these to their own codes, in one place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// The request itself is wrong; says what, and how to put it right.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such thing, or the caller may not see it.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// The queue is full.
+    #[error("{0}")]
+    Full(Refusal),
+    /// The same id was used for another message.
+    #[error("this message id was already used for another message ({task})")]
+    Conflict {
+        /// The task that it became.
+        task: TaskId,
+    },
+    /// The thing has another state than the caller thought.
+    #[error("{0}")]
+    Stale(String),
+    /// Annie is stopping or starting; try again shortly.
+    #[error("annie is not ready: {0}")]
+    Unavailable(String),
+    /// The store failed.
+    #[error("the store failed: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl From<SendError> for KernelError {
+    fn from(e: SendError) -> Self {
+        Self::Unavailable(e.to_string())
+    }
+}
+
+impl From<LogError> for KernelError {
+    fn from(e: LogError) -> Self {
+        use annie_core::ports::AppendError;
+        match e {
+            LogError::Refused(AppendError::WrongOwner) => Self::NotFound("conversation"),
+            LogError::Refused(AppendError::Duplicate { task, .. }) => Self::Conflict { task },
+            LogError::Refused(AppendError::Store(e)) => Self::Store(e),
+            LogError::Refused(e) => Self::Stale(e.to_string()),
+            LogError::Lost(e) => {
+                Self::Unavailable(format!("the log did not answer ({e}); send the message again with the same id"))
+            }
+        }
+    }
+}
+
+/// A running kernel. Cheap to clone; the last clone does not stop it, [`Kernel::stop`] does.
+#[derive(Clone)]
+pub struct Kernel {
+    pub(crate) wiring: Arc<Wiring>,
+    pub(crate) system: Arc<crate::observe::System>,
+    pub(crate) root: ractor::ActorCell,
+    pub(crate) ended: watch::Receiver<Option<StopReason>>,
+    pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// Rows on one page at most.
+pub const PAGE_MAX: u32 = 500;
+
+impl Kernel {
+    /// What time it is, for doors.
+    #[must_use]
+    pub fn now(&self) -> Micros {
+        self.wiring.env.now()
+    }
+
+    /// The kernel's clock and randomness.
+    #[must_use]
+    pub fn env(&self) -> &annie_core::ports::Env {
+        &self.wiring.env
+    }
+
+    /// The store, for doors that serve its other data (keys).
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.wiring.store
+    }
+
+    /// The skills.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<dyn Catalog> {
+        &self.wiring.catalog
+    }
+
+    /// The model backends as (name, model, what it is).
+    #[must_use]
+    pub fn models(&self) -> Vec<(String, String, String)> {
+        let all = self.wiring.backends.values();
+        all.map(|b| (b.name.clone(), b.model.id().to_owned(), b.model.about())).collect()
+    }
+
+    /// A conversation.
+    ///
+    /// # Errors
+    /// If there is none that the scope sees.
+    pub async fn conversation(&self, scope: Scope, id: ConversationId) -> Result<ConversationRow, KernelError> {
+        self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
+    }
+
+    /// Conversations changed before an instant, newest first.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Result<Vec<ConversationRow>, KernelError> {
+        Ok(self.wiring.store.conversations(scope, before, limit.clamp(1, PAGE_MAX)).await?)
+    }
+
+    /// Stored events after a place, oldest first.
+    ///
+    /// # Errors
+    /// If there is no such conversation that the scope sees.
+    pub async fn events(
+        &self,
+        scope: Scope,
+        id: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Event>, KernelError> {
+        self.conversation(scope.clone(), id).await?;
+        Ok(self.wiring.store.events(scope, id, after, limit.clamp(1, PAGE_MAX)).await?)
+    }
+
+    /// A task.
+    ///
+    /// # Errors
+    /// If there is none that the scope sees.
+    pub async fn task(&self, scope: Scope, id: TaskId) -> Result<TaskRow, KernelError> {
+        self.wiring.store.task(scope, id).await?.ok_or(KernelError::NotFound("task"))
+    }
+
+    /// Tasks received before an instant, newest first; only those not ended if `open`.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn tasks(
+        &self,
+        scope: Scope,
+        open: bool,
+        before: Micros,
+        limit: u32,
+    ) -> Result<Vec<TaskRow>, KernelError> {
+        Ok(self.wiring.store.tasks(scope, open, before, limit.clamp(1, PAGE_MAX)).await?)
+    }
+}

@@ -1,0 +1,193 @@
+//! What operators do: look at the tree, question an actor, stop, kill or restart one, hold the voice gate, see who waits.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use annie_core::ids::{ConversationId, Incarnation};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::{Kernel, KernelError};
+use crate::{
+    breaker::BreakerMsg,
+    conversations::ConversationsMsg,
+    observe::{Crash, NodeInfo, Path, ask_view},
+    scheduler::{GateGrant, GateRefusal, SchedulerMsg},
+    supervise::stop_child,
+};
+
+/// How long an actor may take to answer an operator, in milliseconds.
+const ANSWER_MS_MAX: u64 = 2_000;
+
+/// What can be done to an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// End in good order. A permanent actor is started again.
+    Stop,
+    /// End at once, as a fault would.
+    Kill,
+    /// End in good order and come back.
+    Restart,
+}
+
+/// How the kernel is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Health {
+    /// Whether it takes messages.
+    pub ready: bool,
+    /// What is not as it should be.
+    pub problems: Vec<String>,
+    /// Actors alive.
+    pub actors: usize,
+    /// Unasked deaths since the start.
+    pub crashes_total: u64,
+}
+
+impl Kernel {
+    /// All actors, sorted by path. Answers while actors are busy.
+    #[must_use]
+    pub fn tree(&self) -> Vec<NodeInfo> {
+        self.system.directory.list(self.wiring.env.clock.as_ref())
+    }
+
+    /// One actor, and its own view of its state; the view is missing if it is too busy to answer.
+    ///
+    /// # Errors
+    /// If nobody lives there.
+    pub async fn view(&self, path: &str) -> Result<(NodeInfo, Option<Value>), KernelError> {
+        let path = Path::parse(path);
+        let directory = &self.system.directory;
+        let info = directory.info(&path, self.wiring.env.clock.as_ref()).ok_or(KernelError::NotFound("actor"))?;
+        let view = ask_view(directory, &path, Duration::from_millis(ANSWER_MS_MAX)).await;
+        Ok((info, view))
+    }
+
+    /// The last unasked deaths, oldest first.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        self.system.directory.crashes()
+    }
+
+    /// Stops, kills or restarts the given life of an actor.
+    ///
+    /// # Errors
+    /// If nobody lives there, or another life than expected.
+    pub async fn operate(
+        &self,
+        path: &str,
+        expected: Option<Incarnation>,
+        operation: Operation,
+        by: &str,
+    ) -> Result<NodeInfo, KernelError> {
+        let path = Path::parse(path);
+        let directory = &self.system.directory;
+        let entry = directory.get(&path).ok_or(KernelError::NotFound("actor"))?;
+        let info = directory.info(&path, self.wiring.env.clock.as_ref()).ok_or(KernelError::NotFound("actor"))?;
+        if let Some(expected) = expected
+            && expected != entry.incarnation
+        {
+            return Err(KernelError::Stale(format!(
+                "{path} is now incarnation {}, not {expected}: look again before you act",
+                entry.incarnation
+            )));
+        }
+        tracing::warn!(%path, incarnation = entry.incarnation.0, ?operation, by, "an operator acts on an actor");
+        metrics::counter!("annie_operations_total").increment(1);
+        let wait = Duration::from_secs(5);
+        match operation {
+            // A restart is a death in good order that its parent does not take for an end: so the life is stopped first and
+            // then marked as killed for the parent's sake.
+            Operation::Kill | Operation::Restart => {
+                entry.cell.kill();
+                let _ = entry.cell.wait(Some(wait)).await;
+            }
+            Operation::Stop => stop_child(&entry.cell, wait).await,
+        }
+        Ok(info)
+    }
+
+    /// Takes a conversation out of quarantine.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn resume_conversation(&self, conversation: ConversationId) -> Result<(), KernelError> {
+        let wait = Duration::from_millis(ANSWER_MS_MAX);
+        let there =
+            self.wiring.conversations.call(wait, |reply| ConversationsMsg::Resume { conversation, reply }).await?;
+        if there { Ok(()) } else { Err(KernelError::NotFound("parked conversation")) }
+    }
+
+    /// Closes a skill's breaker.
+    ///
+    /// # Errors
+    /// If it has none yet.
+    pub fn reset_breaker(&self, skill: &str) -> Result<(), KernelError> {
+        let path = Path::root().child("breakers").child(&format!("breaker:{skill}"));
+        let breaker = self.wiring.breakers.sibling::<BreakerMsg>(path);
+        breaker.cast(BreakerMsg::Reset).map_err(|_| KernelError::NotFound("breaker"))
+    }
+
+    /// Closes the voice gate of a backend (the first if empty) for everything but voice, or renews it.
+    ///
+    /// # Errors
+    /// If there is no such backend or somebody else holds it.
+    pub async fn hold_gate(&self, backend: &str, holder: &str, ttl_ms: u64) -> Result<GateGrant, KernelError> {
+        let ask = |reply: oneshot::Sender<Result<GateGrant, GateRefusal>>| SchedulerMsg::HoldGate {
+            backend: backend.to_owned(),
+            holder: holder.to_owned(),
+            ttl_ms,
+            reply,
+        };
+        let answer = self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?;
+        answer.map_err(|e| match e {
+            GateRefusal::UnknownBackend => KernelError::NotFound("backend"),
+            held @ GateRefusal::Held { .. } => KernelError::Stale(held.to_string()),
+        })
+    }
+
+    /// Opens the voice gate again; false if this holder did not hold it.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer.
+    pub async fn release_gate(&self, backend: &str, holder: &str) -> Result<bool, KernelError> {
+        let ask = |reply| SchedulerMsg::ReleaseGate { backend: backend.to_owned(), holder: holder.to_owned(), reply };
+        Ok(self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?)
+    }
+
+    /// Who waits, where and why, and which rounds run.
+    ///
+    /// # Errors
+    /// If the scheduler does not answer.
+    pub async fn queue(&self) -> Result<Value, KernelError> {
+        let ask = |reply| SchedulerMsg::List { reply };
+        Ok(self.wiring.scheduler.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?)
+    }
+
+    /// How the kernel is: asks the store and looks for its permanent actors.
+    pub async fn health(&self) -> Health {
+        let mut problems = Vec::new();
+        if self.draining.load(Relaxed) {
+            problems.push("shutting down".to_owned());
+        }
+        if let Some(reason) = self.ended.borrow().clone() {
+            problems.push(format!("the root has ended: {reason}"));
+        }
+        match tokio::time::timeout(Duration::from_millis(ANSWER_MS_MAX), self.wiring.store.ping()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => problems.push(e.to_string()),
+            Err(_) => problems.push("the store does not answer".to_owned()),
+        }
+        for path in ["/infra/log", "/scheduler", "/breakers", "/conversations"] {
+            if self.system.directory.get(&Path::parse(path)).is_none() {
+                problems.push(format!("{path} is not running"));
+            }
+        }
+        let directory = &self.system.directory;
+        Health {
+            ready: problems.is_empty(),
+            problems,
+            actors: directory.len(),
+            crashes_total: directory.crashes_total(),
+        }
+    }
+}

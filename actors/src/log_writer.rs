@@ -1,0 +1,203 @@
+//! The one writer of the log.
+//!
+//! Owns: the queue of appends. Appends that arrive while a commit is under way go into the next one together (group
+//! commit), so that one fsync serves many conversations. After each commit, in the order of the log: it wakes the engines
+//! of new messages, tells the listeners, and only then answers.
+//! Supervised by: infra. Survives its death: everything that was committed; waiting appends are answered with a loss, and
+//! whoever asked treats their fate as unknown.
+
+use std::{sync::Arc, time::Duration};
+
+use annie_core::{
+    event::{Event, EventBody},
+    ids::Seq,
+    ports::{Append, AppendError, Appended, Store},
+};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::{
+    conversations::ConversationsMsg,
+    hub::{Hub, Live},
+    observe::{Context, Handle, Named, Node, NodeError, SendError},
+    tasks::Tasks,
+};
+
+/// Appends in one transaction at most.
+const BATCH_MAX: usize = 256;
+/// How long a commit may take, in milliseconds; longer than the stores' own waits for locks.
+const COMMIT_MS_MAX: u64 = 15_000;
+
+/// How an append can fail for its writer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The store refused it; nothing of it is stored.
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+    /// The writer died or is overloaded; whether it is stored is not known.
+    #[error("the log writer did not answer: {0}")]
+    Lost(#[from] SendError),
+}
+
+/// What the log writer hears.
+pub enum LogMsg {
+    /// Store this.
+    Append {
+        /// What.
+        append: Append,
+        /// Whom to answer.
+        reply: oneshot::Sender<Result<Appended, AppendError>>,
+    },
+    /// The commit under way is done.
+    Flushed,
+}
+
+impl Named for LogMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Append { .. } => "Append",
+            Self::Flushed => "Flushed",
+        }
+    }
+}
+
+/// What the log writer starts from.
+#[derive(Clone)]
+pub struct LogArgs {
+    /// Where to.
+    pub store: Arc<dyn Store>,
+    /// Whom to tell.
+    pub hub: Arc<Hub>,
+    /// Whom to wake.
+    pub conversations: Handle<ConversationsMsg>,
+}
+
+type Waiting = (Append, oneshot::Sender<Result<Appended, AppendError>>);
+
+/// The log writer's state.
+pub struct LogState {
+    args: LogArgs,
+    waiting: Vec<Waiting>,
+    commit: Tasks<()>,
+    commits: u64,
+    appends: u64,
+}
+
+/// The log writer.
+pub struct LogWriter;
+
+impl Node for LogWriter {
+    type Msg = LogMsg;
+    type Args = LogArgs;
+    type State = LogState;
+    const KIND: &'static str = "log_writer";
+    const MAILBOX_MAX: usize = 100_000;
+
+    fn init(_ctx: &Context<Self>, args: LogArgs) -> Result<LogState, NodeError> {
+        Ok(LogState { args, waiting: Vec::new(), commit: Tasks::default(), commits: 0, appends: 0 })
+    }
+
+    async fn ready(_ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
+        // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
+        // there yet, and the boot scan does it.
+        let _ = state.args.conversations.cast(ConversationsMsg::Rescan);
+        Ok(())
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut LogState, msg: LogMsg) -> Result<(), NodeError> {
+        match msg {
+            LogMsg::Append { append, reply } => state.waiting.push((append, reply)),
+            LogMsg::Flushed => {
+                state.commit.remove(&());
+            }
+        }
+        if !state.commit.contains(&()) && !state.waiting.is_empty() {
+            flush(ctx, state);
+        }
+        Ok(())
+    }
+
+    fn view(state: &LogState) -> Value {
+        json!({
+            "waiting": state.waiting.len(), "committing": !state.commit.is_empty(),
+            "commits": state.commits, "appends": state.appends
+        })
+    }
+}
+
+fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
+    let batch: Vec<Waiting> = state.waiting.drain(..state.waiting.len().min(BATCH_MAX)).collect();
+    state.commits += 1;
+    state.appends += batch.len() as u64;
+    metrics::counter!("annie_log_commits_total").increment(1);
+    metrics::counter!("annie_log_appends_total").increment(batch.len() as u64);
+    let (args, me) = (state.args.clone(), ctx.me());
+    let env = ctx.env().clone();
+    state.commit.spawn((), async move {
+        let started_us = env.clock.monotonic_us();
+        let (appends, replies): (Vec<Append>, Vec<_>) = batch.into_iter().unzip();
+        let wait = Duration::from_millis(COMMIT_MS_MAX);
+        let Ok(results) = tokio::time::timeout(wait, args.store.commit(appends.clone())).await else {
+            // Whether it is stored is not known: the askers lose their answers and find out from the log.
+            tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit did not come back");
+            drop(replies);
+            let _ = me.cast(LogMsg::Flushed);
+            return;
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        let seconds = env.clock.monotonic_us().saturating_sub(started_us) as f64 / 1e6;
+        metrics::histogram!("annie_log_commit_seconds").record(seconds);
+        for (append, result) in appends.into_iter().zip(&results) {
+            announce(&args, append, result);
+        }
+        for (reply, result) in replies.into_iter().zip(results) {
+            // Whoever asked may have died since.
+            let _ = reply.send(result);
+        }
+        // If it fails this life is over, and the next one starts afresh.
+        let _ = me.cast(LogMsg::Flushed);
+    });
+}
+
+/// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.
+fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendError>) {
+    let (conversation, user) = (append.conversation, append.user);
+    match result {
+        Ok(Appended { first }) => {
+            for (n, new) in append.events.into_iter().enumerate() {
+                let event = Arc::new(Event::placed(conversation, Seq(first.0 + n as u64), new));
+                if wakes(&event.body) {
+                    wake(args, conversation, user.clone(), Some(event.clone()));
+                }
+                args.hub.publish(conversation, Live::Event(event));
+            }
+        }
+        // A repeat: its first wake-up may have been lost with whoever was to give it.
+        Err(AppendError::Duplicate { conversation, same: true, .. }) => wake(args, *conversation, user, None),
+        Err(_) => {}
+    }
+}
+
+const fn wakes(body: &EventBody) -> bool {
+    matches!(body, EventBody::Received(_))
+}
+
+fn wake(
+    args: &LogArgs,
+    conversation: annie_core::ids::ConversationId,
+    user: annie_core::ids::UserId,
+    event: Option<Arc<Event>>,
+) {
+    // If nobody lives there, its next life scans the log.
+    let _ = args.conversations.cast(ConversationsMsg::Wake { conversation, user, event });
+}
+
+/// Appends through the writer and waits for the commit.
+///
+/// # Errors
+/// As [`LogError`]; after `Lost` the append may or may not be stored.
+pub async fn append(log: &Handle<LogMsg>, append: Append) -> Result<Appended, LogError> {
+    let (reply, answer) = oneshot::channel();
+    log.cast(LogMsg::Append { append, reply })?;
+    Ok(answer.await.map_err(|_| LogError::Lost(SendError::Crashed))??)
+}

@@ -1,0 +1,303 @@
+//! Who lives where: path to cell, incarnation and gauges, outside any actor, so that it answers while actors are busy or
+//! dead. Ractor's own registry is process-wide and frees names late; it is not used (reference/actors 1.5).
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use annie_core::{ids::Incarnation, ports::Clock, time::Micros};
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use ractor::{ActorCell, ActorId};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// Where an actor stands in the tree: `/conversations/engine:conv_…/agent:search`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Path(Arc<str>);
+
+impl Path {
+    /// The root of the tree.
+    #[must_use]
+    pub fn root() -> Self {
+        Self("/".into())
+    }
+
+    /// A path from its text.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The path of a child.
+    #[must_use]
+    pub fn child(&self, segment: &str) -> Self {
+        if self.0.as_ref() == "/" {
+            Self(format!("/{segment}").into())
+        } else {
+            Self(format!("{}/{segment}", self.0).into())
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is measured of one life of an actor.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub depth: AtomicUsize,
+    pub depth_high: AtomicUsize,
+    pub handled: AtomicU64,
+    pub refused: AtomicU64,
+    pub busy_us: AtomicU64,
+    /// Monotonic microseconds since which the current handler runs; 0 when idle.
+    pub busy_since_us: AtomicU64,
+    pub current: Mutex<&'static str>,
+    pub recent: Mutex<VecDeque<&'static str>>,
+}
+
+/// Kinds of recent messages that are kept for a crash record.
+const RECENT_MAX: usize = 20;
+
+impl Meter {
+    fn new() -> Self {
+        Self {
+            depth: AtomicUsize::new(0),
+            depth_high: AtomicUsize::new(0),
+            handled: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            busy_us: AtomicU64::new(0),
+            busy_since_us: AtomicU64::new(0),
+            current: Mutex::new(""),
+            recent: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    pub(crate) fn begin(&self, name: &'static str, now_us: u64) {
+        *self.current.lock() = name;
+        let mut recent = self.recent.lock();
+        if recent.len() == RECENT_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(name);
+        self.busy_since_us.store(now_us.max(1), Relaxed);
+    }
+
+    pub(crate) fn end(&self, now_us: u64) {
+        let since = self.busy_since_us.swap(0, Relaxed);
+        self.busy_us.fetch_add(now_us.saturating_sub(since), Relaxed);
+        self.handled.fetch_add(1, Relaxed);
+    }
+}
+
+/// Asks an actor for its view; nothing if it is gone.
+type Ask = Arc<dyn Fn(oneshot::Sender<Value>) -> Option<()> + Send + Sync>;
+
+/// One entry.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub cell: ActorCell,
+    pub kind: &'static str,
+    pub incarnation: Incarnation,
+    pub meter: Arc<Meter>,
+    pub started_at: Micros,
+    pub mailbox_max: usize,
+    pub ask: Ask,
+}
+
+/// An actor as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeInfo {
+    /// Where it stands.
+    pub path: Path,
+    /// What it is: `engine`, `scheduler` …
+    pub kind: &'static str,
+    /// Which life of it this is; commands name it, so that they never strike a successor.
+    pub incarnation: Incarnation,
+    /// `starting`, `running`, `stopping`, `stopped`.
+    pub status: String,
+    /// Since when it lives.
+    pub started_at: Micros,
+    /// Messages waiting.
+    pub mailbox_depth: usize,
+    /// The most that ever waited.
+    pub mailbox_depth_high: usize,
+    /// The most that may wait.
+    pub mailbox_max: usize,
+    /// Messages handled.
+    pub handled: u64,
+    /// Messages refused because the mailbox was full.
+    pub refused: u64,
+    /// Time spent in handlers, in microseconds.
+    pub busy_us: u64,
+    /// The message being handled, if any.
+    pub current: Option<&'static str>,
+    /// For how long, in milliseconds.
+    pub current_ms: u64,
+}
+
+/// A death that was not asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Crash {
+    /// Who died.
+    pub path: Path,
+    /// Which life.
+    pub incarnation: Incarnation,
+    /// What it was.
+    pub kind: &'static str,
+    /// The panic's or error's text, or `killed`.
+    pub reason: String,
+    /// When it was noticed.
+    pub at: Micros,
+    /// The kinds of the last messages, oldest first.
+    pub last_messages: Vec<&'static str>,
+}
+
+/// Crashes that are kept.
+const CRASHES_MAX: usize = 200;
+
+/// All living actors of one kernel.
+pub struct Directory {
+    entries: DashMap<Path, Entry>,
+    by_cell: DashMap<ActorId, Path>,
+    lives: AtomicU64,
+    crashes: Mutex<VecDeque<Crash>>,
+    crashes_total: AtomicU64,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: DashMap::new(),
+            by_cell: DashMap::new(),
+            lives: AtomicU64::new(0),
+            crashes: Mutex::new(VecDeque::new()),
+            crashes_total: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn next_incarnation(&self) -> Incarnation {
+        Incarnation(self.lives.fetch_add(1, Relaxed) + 1)
+    }
+
+    pub(crate) fn new_meter() -> Arc<Meter> {
+        Arc::new(Meter::new())
+    }
+
+    pub(crate) fn insert(&self, path: Path, entry: Entry) {
+        self.by_cell.insert(entry.cell.get_id(), path.clone());
+        self.entries.insert(path, entry);
+    }
+
+    pub(crate) fn get(&self, path: &Path) -> Option<Entry> {
+        self.entries.get(path).map(|e| e.clone())
+    }
+
+    /// Takes out the life that this cell was; a successor under the same path stays.
+    pub(crate) fn remove(&self, path: &Path, cell: ActorId) {
+        self.entries.remove_if(path, |_, e| e.cell.get_id() == cell);
+    }
+
+    /// Where a cell that has ended stood, and its entry if it did not leave in good order. Forgets the cell.
+    pub(crate) fn take_cell(&self, cell: ActorId) -> (Option<Path>, Option<Entry>) {
+        let path = self.by_cell.remove(&cell).map(|(_, path)| path);
+        let entry = path
+            .as_ref()
+            .and_then(|path| self.entries.remove_if(path, |_, e| e.cell.get_id() == cell))
+            .map(|(_, entry)| entry);
+        (path, entry)
+    }
+
+    pub(crate) fn crashed(&self, crash: Crash) {
+        self.crashes_total.fetch_add(1, Relaxed);
+        metrics::counter!("annie_actor_crashes_total", "kind" => crash.kind).increment(1);
+        let mut crashes = self.crashes.lock();
+        if crashes.len() == CRASHES_MAX {
+            crashes.pop_front();
+        }
+        crashes.push_back(crash);
+    }
+
+    /// The last crashes, oldest first.
+    #[must_use]
+    pub fn crashes(&self) -> Vec<Crash> {
+        self.crashes.lock().iter().cloned().collect()
+    }
+
+    /// All crashes since the start.
+    #[must_use]
+    pub fn crashes_total(&self) -> u64 {
+        self.crashes_total.load(Relaxed)
+    }
+
+    /// How many actors live.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// One actor.
+    #[must_use]
+    pub fn info(&self, path: &Path, clock: &dyn Clock) -> Option<NodeInfo> {
+        self.get(path).map(|e| describe(path.clone(), &e, clock.monotonic_us()))
+    }
+
+    /// All actors, sorted by path.
+    #[must_use]
+    pub fn list(&self, clock: &dyn Clock) -> Vec<NodeInfo> {
+        let now_us = clock.monotonic_us();
+        let mut all: Vec<NodeInfo> =
+            self.entries.iter().map(|e| describe(e.key().clone(), e.value(), now_us)).collect();
+        all.sort_by(|a, b| a.path.cmp(&b.path));
+        all
+    }
+
+    /// Actors whose current handler has run for longer than this.
+    pub(crate) fn stuck(&self, now_us: u64, limit_us: u64) -> Vec<(Path, Entry)> {
+        self.entries
+            .iter()
+            .filter(|e| {
+                let since = e.meter.busy_since_us.load(Relaxed);
+                since > 0 && now_us.saturating_sub(since) > limit_us
+            })
+            .map(|e| (e.key().clone(), e.value().clone()))
+            .collect()
+    }
+}
+
+fn describe(path: Path, entry: &Entry, now_us: u64) -> NodeInfo {
+    let meter = &entry.meter;
+    let since = meter.busy_since_us.load(Relaxed);
+    NodeInfo {
+        path,
+        kind: entry.kind,
+        incarnation: entry.incarnation,
+        status: format!("{:?}", entry.cell.get_status()).to_lowercase(),
+        started_at: entry.started_at,
+        mailbox_depth: meter.depth.load(Relaxed),
+        mailbox_depth_high: meter.depth_high.load(Relaxed),
+        mailbox_max: entry.mailbox_max,
+        handled: meter.handled.load(Relaxed),
+        refused: meter.refused.load(Relaxed),
+        busy_us: meter.busy_us.load(Relaxed),
+        current: (since > 0).then(|| *meter.current.lock()),
+        current_ms: if since > 0 { now_us.saturating_sub(since) / 1_000 } else { 0 },
+    }
+}

@@ -1,0 +1,171 @@
+//! Messages on their way: ractor's mailboxes are unbounded, so the envelope counts them and refuses what is too much; the
+//! gauge falls when the envelope is dropped, handled or not.
+
+use std::{
+    marker::PhantomData,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use annie_core::ids::Incarnation;
+use ractor::{ActorCell, ActorRef};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::{
+    directory::{Directory, Entry, Meter, Path},
+    node::Named,
+};
+
+/// What travels to a node.
+pub enum Envelope<M> {
+    /// A message of its own.
+    User { msg: M, depth: Depth },
+    /// An operator asks for its view.
+    View(oneshot::Sender<Value>),
+}
+
+/// One place in a mailbox.
+pub struct Depth(Arc<Meter>);
+
+impl Depth {
+    fn take(meter: &Arc<Meter>, mailbox_max: usize) -> Option<Self> {
+        let depth = meter.depth.fetch_add(1, Relaxed) + 1;
+        let place = Self(meter.clone());
+        if depth > mailbox_max {
+            meter.refused.fetch_add(1, Relaxed);
+            return None;
+        }
+        meter.depth_high.fetch_max(depth, Relaxed);
+        Some(place)
+    }
+}
+
+impl Drop for Depth {
+    fn drop(&mut self) {
+        self.0.depth.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Why a message did not arrive, or its answer did not come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Nobody lives there now.
+    #[error("the actor is not running")]
+    Unavailable,
+    /// Its mailbox is full.
+    #[error("the actor's mailbox is full")]
+    Overloaded,
+    /// No answer in time; the message may still be handled.
+    #[error("the actor did not answer in time")]
+    Timeout,
+    /// It died, or dropped the question.
+    #[error("the actor died before it answered")]
+    Crashed,
+}
+
+/// One life of an actor.
+pub struct Addr<M> {
+    pub(crate) cell: ActorCell,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) mailbox_max: usize,
+    /// Which life.
+    pub incarnation: Incarnation,
+    pub(crate) message: PhantomData<fn(M)>,
+}
+
+impl<M> Clone for Addr<M> {
+    fn clone(&self) -> Self {
+        Self {
+            cell: self.cell.clone(),
+            meter: self.meter.clone(),
+            mailbox_max: self.mailbox_max,
+            incarnation: self.incarnation,
+            message: PhantomData,
+        }
+    }
+}
+
+impl<M: Named + Send + 'static> Addr<M> {
+    pub(crate) fn of(entry: &Entry) -> Self {
+        Self {
+            cell: entry.cell.clone(),
+            meter: entry.meter.clone(),
+            mailbox_max: entry.mailbox_max,
+            incarnation: entry.incarnation,
+            message: PhantomData,
+        }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// If the mailbox is full or the actor is gone.
+    pub fn cast(&self, msg: M) -> Result<(), SendError> {
+        let depth = Depth::take(&self.meter, self.mailbox_max).ok_or(SendError::Overloaded)?;
+        let to: ActorRef<Envelope<M>> = self.cell.clone().into();
+        to.cast(Envelope::User { msg, depth }).map_err(|_| SendError::Unavailable)
+    }
+
+    /// Sends a question and waits for its answer.
+    ///
+    /// # Errors
+    /// If it cannot be delivered, is not answered in time, or the actor dies over it.
+    pub async fn call<R>(&self, wait: Duration, msg: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, SendError> {
+        let (reply, answer) = oneshot::channel();
+        self.cast(msg(reply))?;
+        match tokio::time::timeout(wait, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(SendError::Crashed),
+            Err(_) => Err(SendError::Timeout),
+        }
+    }
+}
+
+/// An actor by its place in the tree: every send goes to whoever lives there now, so a restart is not noticed.
+pub struct Handle<M> {
+    path: Path,
+    directory: Arc<Directory>,
+    message: PhantomData<fn(M)>,
+}
+
+impl<M> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Self { path: self.path.clone(), directory: self.directory.clone(), message: PhantomData }
+    }
+}
+
+impl<M: Named + Send + 'static> Handle<M> {
+    pub(crate) fn new(path: Path, directory: Arc<Directory>) -> Self {
+        Self { path, directory, message: PhantomData }
+    }
+
+    /// A handle to another place in the same tree.
+    pub(crate) fn sibling<O: Named + Send + 'static>(&self, path: Path) -> Handle<O> {
+        Handle::new(path, self.directory.clone())
+    }
+
+    /// Who lives there now.
+    ///
+    /// # Errors
+    /// If nobody does.
+    pub fn resolve(&self) -> Result<Addr<M>, SendError> {
+        self.directory.get(&self.path).map(|e| Addr::of(&e)).ok_or(SendError::Unavailable)
+    }
+
+    /// Sends a message to whoever lives there now.
+    ///
+    /// # Errors
+    /// As [`Addr::cast`].
+    pub fn cast(&self, msg: M) -> Result<(), SendError> {
+        self.resolve()?.cast(msg)
+    }
+
+    /// Asks whoever lives there now.
+    ///
+    /// # Errors
+    /// As [`Addr::call`].
+    pub async fn call<R>(&self, wait: Duration, msg: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, SendError> {
+        self.resolve()?.call(wait, msg).await
+    }
+}

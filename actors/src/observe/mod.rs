@@ -1,0 +1,12 @@
+//! Every actor of the tree is a [`Node`] inside [`Observed`]: the wrapper counts its mailbox, times its handlers, stamps its
+//! progress, keeps it in the [`Directory`] and strikes it with the faults that a test asks for. About a microsecond a
+//! message, which a model call outweighs by five orders of magnitude (reference/actors 1.2, 2.2).
+
+mod directory;
+mod envelope;
+mod node;
+
+pub use directory::{Crash, Directory, NodeInfo, Path};
+pub use envelope::{Addr, Handle, SendError};
+pub use node::{ChildEnded, Context, EndKind, Named, Node, NodeError, StartError};
+pub(crate) use node::{System, ask_view, spawn};

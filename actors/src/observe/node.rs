@@ -1,0 +1,406 @@
+//! What an actor of the tree is, and the wrapper that runs it.
+
+use std::{future::Future, marker::PhantomData, sync::Arc};
+
+use annie_core::{
+    ids::Incarnation,
+    ports::{Env, FaultAction},
+    time::Micros,
+};
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use serde_json::Value;
+
+use super::{
+    directory::{Crash, Directory, Entry, Meter, Path},
+    envelope::{Addr, Depth, Envelope, Handle},
+};
+
+/// A message that can say which kind it is: `Submit`, `ModelReplied` …
+pub trait Named {
+    /// The variant's name.
+    fn name(&self) -> &'static str;
+}
+
+/// Why an actor gives up its life: its state is in doubt, and its successor builds it anew from the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NodeError(pub String);
+
+impl NodeError {
+    /// In doubt about something.
+    #[must_use]
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+/// Why an actor did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("actor {path} did not start: {why}")]
+pub struct StartError {
+    /// Where it was to stand.
+    pub path: Path,
+    /// What came in between.
+    pub why: String,
+}
+
+/// How a child's life ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndKind {
+    /// It stopped as asked, or by itself.
+    Normal,
+    /// It was killed, or its task was cancelled.
+    Killed,
+    /// It panicked or returned an error.
+    Failed(String),
+}
+
+/// A child's death, as its parent hears of it.
+#[derive(Debug, Clone)]
+pub struct ChildEnded {
+    /// Which cell.
+    pub id: ActorId,
+    /// How it ended.
+    pub kind: EndKind,
+}
+
+/// What all actors of one kernel share.
+pub(crate) struct System {
+    pub env: Env,
+    pub directory: Arc<Directory>,
+}
+
+impl System {
+    pub fn handle<M: Named + Send + 'static>(self: &Arc<Self>, path: &Path) -> Handle<M> {
+        Handle::new(path.clone(), self.directory.clone())
+    }
+}
+
+/// What a node knows of itself.
+pub struct Context<N: Node> {
+    /// Where it stands.
+    pub path: Path,
+    /// Which life this is.
+    pub incarnation: Incarnation,
+    pub(crate) system: Arc<System>,
+    cell: ActorCell,
+    meter: Arc<Meter>,
+    node: PhantomData<fn(N)>,
+}
+
+impl<N: Node> Context<N> {
+    /// The kernel's time and randomness.
+    #[must_use]
+    pub fn env(&self) -> &Env {
+        &self.system.env
+    }
+
+    /// The wall clock.
+    #[must_use]
+    pub fn now(&self) -> Micros {
+        self.system.env.now()
+    }
+
+    /// This life's own address, for messages to itself from its tasks.
+    #[must_use]
+    pub fn me(&self) -> Addr<N::Msg> {
+        Addr {
+            cell: self.cell.clone(),
+            meter: self.meter.clone(),
+            mailbox_max: N::MAILBOX_MAX,
+            incarnation: self.incarnation,
+            message: PhantomData,
+        }
+    }
+
+    pub(crate) fn cell(&self) -> ActorCell {
+        self.cell.clone()
+    }
+
+    /// The same life seen as another node: for one that is made of another.
+    pub(crate) fn cast<O: Node>(&self) -> Context<O> {
+        Context {
+            path: self.path.clone(),
+            incarnation: self.incarnation,
+            system: self.system.clone(),
+            cell: self.cell.clone(),
+            meter: self.meter.clone(),
+            node: PhantomData,
+        }
+    }
+
+    /// Starts a linked child under this node.
+    ///
+    /// # Errors
+    /// If its `init` fails or panics.
+    pub async fn spawn<C: Node>(&self, segment: &str, args: C::Args) -> Result<Addr<C::Msg>, StartError> {
+        spawn::<C>(&self.system, self.path.child(segment), args, Some(self.cell())).await
+    }
+
+    /// Ends this life in good order, after the current message.
+    pub fn stop(&self) {
+        self.cell.stop(None);
+    }
+
+    /// A named fault point inside a handler, for faults between two steps of one message.
+    pub(crate) async fn fault_point(&self, point: &str) -> Result<(), NodeError> {
+        strike(&self.system.env, N::KIND, &self.cell, point).await
+    }
+}
+
+/// Starts a node, linked to a parent if there is one.
+pub(crate) async fn spawn<C: Node>(
+    system: &Arc<System>,
+    path: Path,
+    args: C::Args,
+    parent: Option<ActorCell>,
+) -> Result<Addr<C::Msg>, StartError> {
+    let incarnation = system.directory.next_incarnation();
+    let meter = Directory::new_meter();
+    let start = Start { system: system.clone(), path: path.clone(), incarnation, meter: meter.clone(), args };
+    let started = match parent {
+        Some(parent) => Actor::spawn_linked(None, Observed::<C>(PhantomData), start, parent).await,
+        None => Actor::spawn(None, Observed::<C>(PhantomData), start).await,
+    };
+    let (actor, _task) = started.map_err(|e| StartError { path, why: e.to_string() })?;
+    let addr = Addr { cell: actor.get_cell(), meter, mailbox_max: C::MAILBOX_MAX, incarnation, message: PhantomData };
+    Ok(addr)
+}
+
+/// An actor: what it starts from, what it hears, what it keeps.
+///
+/// `init` runs in the parent's task: cheap, no waiting. `ready` runs in the actor's own task before its first message: heavy
+/// loading belongs there (reference/actors 1.3). A handler never waits for a model, a skill or a process; short store calls
+/// are all it may wait for.
+pub trait Node: Sized + Send + Sync + 'static {
+    /// What it hears.
+    type Msg: Named + Send + 'static;
+    /// What it starts from.
+    type Args: Send + 'static;
+    /// What it keeps.
+    type State: Send + 'static;
+    /// What it is, in views, metrics and fault points.
+    const KIND: &'static str;
+    /// Messages that may wait; one more is refused.
+    const MAILBOX_MAX: usize = 10_000;
+
+    /// Builds the state.
+    ///
+    /// # Errors
+    /// If it cannot; the parent hears of it as a failed start.
+    fn init(ctx: &Context<Self>, args: Self::Args) -> Result<Self::State, NodeError>;
+
+    /// Loads what is heavy.
+    ///
+    /// # Errors
+    /// If it cannot; the parent hears of it as a failed life.
+    fn ready(_ctx: &Context<Self>, _state: &mut Self::State) -> impl Future<Output = Result<(), NodeError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Handles one message.
+    ///
+    /// # Errors
+    /// If the state is in doubt afterwards.
+    fn handle(
+        ctx: &Context<Self>,
+        state: &mut Self::State,
+        msg: Self::Msg,
+    ) -> impl Future<Output = Result<(), NodeError>> + Send;
+
+    /// Hears that a child ended.
+    ///
+    /// # Errors
+    /// If the state is in doubt afterwards, or the budget for restarts is used up.
+    fn child_ended(
+        _ctx: &Context<Self>,
+        _state: &mut Self::State,
+        _ended: ChildEnded,
+    ) -> impl Future<Output = Result<(), NodeError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// Ends in good order; children are still alive. Not called after a panic, an error or a kill.
+    fn stopping(_ctx: &Context<Self>, _state: &mut Self::State) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// What operators may see of the state: small, without secrets.
+    fn view(state: &Self::State) -> Value;
+}
+
+pub struct Start<N: Node> {
+    system: Arc<System>,
+    path: Path,
+    incarnation: Incarnation,
+    meter: Arc<Meter>,
+    args: N::Args,
+}
+
+/// The ractor actor around a node.
+pub struct Observed<N>(PhantomData<fn(N)>);
+
+pub struct Running<N: Node> {
+    ctx: Context<N>,
+    state: N::State,
+}
+
+impl<N: Node> Actor for Observed<N> {
+    type Msg = Envelope<N::Msg>;
+    type State = Running<N>;
+    type Arguments = Start<N>;
+
+    async fn pre_start(&self, me: ActorRef<Self::Msg>, start: Start<N>) -> Result<Running<N>, ActorProcessingErr> {
+        let Start { system, path, incarnation, meter, args } = start;
+        let cell = me.get_cell();
+        let entry = Entry {
+            cell: cell.clone(),
+            kind: N::KIND,
+            incarnation,
+            meter: meter.clone(),
+            started_at: system.env.now(),
+            mailbox_max: N::MAILBOX_MAX,
+            ask: Arc::new({
+                let me = me.clone();
+                move |reply| me.cast(Envelope::View(reply)).ok()
+            }),
+        };
+        let ctx = Context { path: path.clone(), incarnation, system: system.clone(), cell, meter, node: PhantomData };
+        strike(&system.env, N::KIND, &ctx.cell, "init").await?;
+        let state = N::init(&ctx, args)?;
+        system.directory.insert(path, entry);
+        Ok(Running { ctx, state })
+    }
+
+    async fn post_start(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
+        let Running { ctx, state } = running;
+        busy(ctx, "Ready", async {
+            strike(ctx.env(), N::KIND, &ctx.cell, "ready").await?;
+            N::ready(ctx, state).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _me: ActorRef<Self::Msg>,
+        envelope: Self::Msg,
+        running: &mut Running<N>,
+    ) -> Result<(), ActorProcessingErr> {
+        let Running { ctx, state } = running;
+        match envelope {
+            Envelope::View(reply) => {
+                // The asker may have left; that is its business.
+                let _ = reply.send(N::view(state));
+            }
+            Envelope::User { msg, depth } => handle_user(ctx, state, msg, depth).await?,
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _me: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        running: &mut Running<N>,
+    ) -> Result<(), ActorProcessingErr> {
+        let Running { ctx, state } = running;
+        let (cell, kind) = match event {
+            SupervisionEvent::ActorTerminated(cell, _last_state, reason) => (cell, terminated(reason.as_deref())),
+            SupervisionEvent::ActorFailed(cell, error) => (cell, EndKind::Failed(error.to_string())),
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
+        };
+        let ended = note_end(&ctx.system, &cell, kind);
+        busy(ctx, "ChildEnded", async {
+            strike(ctx.env(), N::KIND, &ctx.cell, "child_ended").await?;
+            N::child_ended(ctx, state, ended).await
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn post_stop(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
+        N::stopping(&running.ctx, &mut running.state).await;
+        running.ctx.system.directory.remove(&running.ctx.path, running.ctx.cell.get_id());
+        Ok(())
+    }
+}
+
+async fn handle_user<N: Node>(
+    ctx: &Context<N>,
+    state: &mut N::State,
+    msg: N::Msg,
+    depth: Depth,
+) -> Result<(), NodeError> {
+    drop(depth);
+    let name = msg.name();
+    busy(ctx, name, async {
+        if ctx.env().faults.is_none() {
+            return N::handle(ctx, state, msg).await;
+        }
+        strike(ctx.env(), N::KIND, &ctx.cell, &format!("before:{name}")).await?;
+        N::handle(ctx, state, msg).await?;
+        strike(ctx.env(), N::KIND, &ctx.cell, &format!("after:{name}")).await
+    })
+    .await
+}
+
+async fn busy<N: Node, T>(ctx: &Context<N>, name: &'static str, work: impl Future<Output = T>) -> T {
+    ctx.meter.begin(name, ctx.env().clock.monotonic_us());
+    let out = work.await;
+    ctx.meter.end(ctx.env().clock.monotonic_us());
+    out
+}
+
+/// Kills arrive as terminations, and an aborted task too; both are abnormal (reference/actors 1.3).
+fn terminated(reason: Option<&str>) -> EndKind {
+    match reason {
+        Some("killed" | "actor_task_cancelled") => EndKind::Killed,
+        _ => EndKind::Normal,
+    }
+}
+
+fn note_end(system: &System, cell: &ActorCell, kind: EndKind) -> ChildEnded {
+    let (path, entry) = system.directory.take_cell(cell.get_id());
+    let reason = match &kind {
+        EndKind::Normal => None,
+        EndKind::Killed => Some("killed".to_owned()),
+        EndKind::Failed(error) => Some(error.clone()),
+    };
+    if let (Some(path), Some(entry), Some(reason)) = (&path, entry, reason) {
+        tracing::warn!(%path, incarnation = entry.incarnation.0, %reason, "actor died");
+        system.directory.crashed(Crash {
+            path: path.clone(),
+            incarnation: entry.incarnation,
+            kind: entry.kind,
+            reason,
+            at: system.env.now(),
+            last_messages: entry.meter.recent.lock().iter().copied().collect(),
+        });
+    }
+    ChildEnded { id: cell.get_id(), kind }
+}
+
+#[expect(clippy::panic, reason = "this is the fault that tests ask for")]
+async fn strike(env: &Env, kind: &str, cell: &ActorCell, point: &str) -> Result<(), NodeError> {
+    let Some(faults) = &env.faults else { return Ok(()) };
+    match faults.at(kind, point) {
+        FaultAction::Pass => Ok(()),
+        FaultAction::Panic => panic!("injected panic in {kind} at {point}"),
+        FaultAction::Fail => Err(NodeError(format!("injected failure in {kind} at {point}"))),
+        FaultAction::Hang => std::future::pending().await,
+        FaultAction::Kill => {
+            cell.kill();
+            std::future::pending().await
+        }
+    }
+}
+
+/// Asks whoever lives at a path for its view; nothing if it does not answer in time.
+pub(crate) async fn ask_view(directory: &Directory, path: &Path, wait: std::time::Duration) -> Option<Value> {
+    let entry = directory.get(path)?;
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    (entry.ask)(reply)?;
+    tokio::time::timeout(wait, answer).await.ok()?.ok()
+}

@@ -1,0 +1,52 @@
+//! Parking a conversation: whatever is open in it gets its visible failure, without an Engine, since its Engine is what dies.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{EventBody, NewEvent, Scope},
+    ids::{AgentId, ConversationId, UserId},
+    ports::{Append, Fence},
+    time::Micros,
+};
+
+use crate::{log_writer::append, wiring::Wiring};
+
+/// Open tasks of one user that are looked at.
+const TASKS_MAX: u32 = 1_000;
+
+/// Fails every open task of a conversation.
+pub(crate) async fn park(wiring: Arc<Wiring>, conversation: ConversationId, user: UserId) {
+    if let Err(why) = fail_open(&wiring, conversation, &user).await {
+        tracing::error!(%conversation, why, "the open tasks of a parked conversation could not be failed");
+    }
+}
+
+async fn fail_open(wiring: &Wiring, conversation: ConversationId, user: &UserId) -> Result<(), String> {
+    let claim = wiring.store.claim(conversation, wiring.node).await.map_err(|e| e.to_string())?;
+    let Some(claim) = claim else { return Ok(()) };
+    let scope = Scope::User(user.clone());
+    let open = wiring.store.tasks(scope, true, Micros(i64::MAX), TASKS_MAX).await.map_err(|e| e.to_string())?;
+    let at = wiring.env.now();
+    let events: Vec<NewEvent> = open
+        .into_iter()
+        .filter(|t| t.conversation == conversation)
+        .map(|t| NewEvent {
+            at,
+            task: t.id,
+            agent: AgentId::orchestrator(),
+            body: EventBody::Failed {
+                code: "conversation_parked".to_owned(),
+                text:
+                    "Something in Annie keeps breaking down in this conversation, so it has been parked. The operator \
+                       can resume it; a new conversation works."
+                        .to_owned(),
+                detail: "the engine used up its restart budget".to_owned(),
+            },
+        })
+        .collect();
+    if events.is_empty() {
+        return Ok(());
+    }
+    let what = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
+    append(&wiring.log, what).await.map(|_| ()).map_err(|e| e.to_string())
+}

@@ -1,0 +1,84 @@
+//! The root of the tree: a supervisor that tells the process when it is over.
+//!
+//! Owns: the permanent actors. Supervised by: the process, which exits non-zero so that the service manager starts it again.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::{
+    kernel::StopReason,
+    observe::{ChildEnded, Context, Node, NodeError},
+    supervise::{Supervisor, SupervisorArgs, SupervisorMsg, SupervisorState},
+};
+
+/// What the root starts from.
+pub(crate) struct RootArgs {
+    pub tree: SupervisorArgs,
+    pub ended: Arc<watch::Sender<Option<StopReason>>>,
+}
+
+/// The root's state.
+pub(crate) struct RootState {
+    inner: SupervisorState,
+    ended: Arc<watch::Sender<Option<StopReason>>>,
+}
+
+impl Drop for RootState {
+    fn drop(&mut self) {
+        self.ended.send_if_modified(|reason| {
+            let silent = reason.is_none();
+            if silent {
+                *reason = Some(StopReason::Failed("the root was killed".to_owned()));
+            }
+            silent
+        });
+    }
+}
+
+/// The root.
+pub(crate) struct Root;
+
+impl Node for Root {
+    type Msg = SupervisorMsg;
+    type Args = RootArgs;
+    type State = RootState;
+    const KIND: &'static str = "root";
+
+    fn init(ctx: &Context<Self>, args: RootArgs) -> Result<RootState, NodeError> {
+        Ok(RootState { inner: Supervisor::init(&ctx.cast(), args.tree)?, ended: args.ended })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut RootState) -> Result<(), NodeError> {
+        Supervisor::ready(&ctx.cast(), &mut state.inner).await
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut RootState, msg: SupervisorMsg) -> Result<(), NodeError> {
+        let handled = Supervisor::handle(&ctx.cast(), &mut state.inner, msg).await;
+        tell(state, handled)
+    }
+
+    async fn child_ended(ctx: &Context<Self>, state: &mut RootState, ended: ChildEnded) -> Result<(), NodeError> {
+        let handled = Supervisor::child_ended(&ctx.cast(), &mut state.inner, ended).await;
+        tell(state, handled)
+    }
+
+    async fn stopping(ctx: &Context<Self>, state: &mut RootState) {
+        Supervisor::stopping(&ctx.cast(), &mut state.inner).await;
+        state.ended.send_replace(Some(StopReason::Asked));
+    }
+
+    fn view(state: &RootState) -> Value {
+        Supervisor::view(&state.inner)
+    }
+}
+
+/// An error here is the end of the kernel: the process is told before the root dies.
+fn tell(state: &RootState, handled: Result<(), NodeError>) -> Result<(), NodeError> {
+    if let Err(e) = &handled {
+        tracing::error!(error = %e, "the root gives up");
+        state.ended.send_replace(Some(StopReason::Failed(e.to_string())));
+    }
+    handled
+}

@@ -1,0 +1,244 @@
+//! One sub-agent at work on its mission.
+//!
+//! Owns: its own loop, its model and skill tasks. Supervised by: its Engine, and temporary: a death becomes one typed report
+//! to the orchestrator, never a restart. Survives its death: every event that it had stored; after a crash of the Engine or
+//! the process it is started again from there. It never reports twice: its last event and its report are stored by the
+//! Engine, in one append.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{AgentReport, EventBody, NewEvent},
+    ids::Epoch,
+    ports::{Append, AppendError, Fence},
+    turn::{Directive, DirectiveId, SubTurn, resolve},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    breaker::RunRequest,
+    effects::{ModelCall, ModelDone, SkillDone, call_model, call_skill},
+    engine::EngineMsg,
+    log_writer::{LogError, append},
+    observe::{Addr, Context, Named, Node, NodeError},
+    tasks::Tasks,
+    wiring::Wiring,
+};
+
+/// What a sub-agent hears: the results of its own tasks.
+pub(crate) enum SubAgentMsg {
+    /// A round is over.
+    ModelReplied(Box<ModelDone>),
+    /// A skill call is over.
+    SkillFinished(Box<SkillDone>),
+}
+
+impl Named for SubAgentMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::ModelReplied(_) => "ModelReplied",
+            Self::SkillFinished(_) => "SkillFinished",
+        }
+    }
+}
+
+/// What a sub-agent starts from.
+pub(crate) struct SubAgentArgs {
+    pub wiring: Arc<Wiring>,
+    pub turn: SubTurn,
+    pub epoch: Epoch,
+    pub engine: Addr<EngineMsg>,
+}
+
+/// A sub-agent's state.
+pub(crate) struct SubAgentState {
+    args: SubAgentArgs,
+    tasks: Tasks<DirectiveId>,
+    /// Time spent thinking and acting, in milliseconds. Waiting for a permit does not count: a queue is not its fault.
+    used_ms: u64,
+    finished: bool,
+}
+
+/// A sub-agent.
+pub(crate) struct SubAgent;
+
+impl Node for SubAgent {
+    type Msg = SubAgentMsg;
+    type Args = SubAgentArgs;
+    type State = SubAgentState;
+    const KIND: &'static str = "sub_agent";
+    const MAILBOX_MAX: usize = 1_000;
+
+    fn init(_ctx: &Context<Self>, args: SubAgentArgs) -> Result<SubAgentState, NodeError> {
+        Ok(SubAgentState { args, tasks: Tasks::default(), used_ms: 0, finished: false })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
+        match state.args.turn.report(ctx.now()) {
+            Some(report) => finish(state, Vec::new(), report),
+            None => perform(ctx, state),
+        }
+        Ok(())
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut SubAgentState, msg: SubAgentMsg) -> Result<(), NodeError> {
+        if state.finished {
+            return Ok(());
+        }
+        match msg {
+            SubAgentMsg::ModelReplied(done) => model_replied(ctx, state, *done).await,
+            SubAgentMsg::SkillFinished(done) => skill_finished(ctx, state, *done).await,
+        }
+    }
+
+    fn view(state: &SubAgentState) -> Value {
+        let run = &state.args.turn.run;
+        json!({
+            "mission": state.args.turn.spec.mission, "skills": state.args.turn.spec.skills, "round": run.round,
+            "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms
+        })
+    }
+}
+
+fn ms_left(state: &SubAgentState) -> u64 {
+    state.args.turn.limits.agent_ms_max(state.args.turn.calls_granted).saturating_sub(state.used_ms)
+}
+
+async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: ModelDone) -> Result<(), NodeError> {
+    state.used_ms += done.ran_ms;
+    let turn = &state.args.turn;
+    state.tasks.remove(&DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round));
+    if !turn.run.awaits(done.round) {
+        return Ok(());
+    }
+    let body = match done.result {
+        Ok(reply) => {
+            let skills = state.args.wiring.catalog.skills();
+            let calls = resolve(&reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
+            EventBody::ModelReplied {
+                round: done.round,
+                text: reply.text,
+                calls,
+                finish: reply.finish,
+                usage: reply.usage,
+                model: reply.model,
+                backend: done.backend,
+            }
+        }
+        Err(error) => EventBody::ModelFailed { round: done.round, error },
+    };
+    record(ctx, state, body).await
+}
+
+async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: SkillDone) -> Result<(), NodeError> {
+    state.used_ms += done.duration_ms;
+    let RunRequest { skill, call_id, task, agent, .. } = done.request;
+    state.tasks.remove(&DirectiveId::Skill(task, agent, skill.intent.to_string()));
+    let Some(outcome) = done.outcome else {
+        // Another life of the Engine owns the conversation; it runs this agent too.
+        ctx.stop();
+        return Ok(());
+    };
+    let body = EventBody::SkillFinished {
+        intent: skill.intent,
+        call_id,
+        skill: skill.skill,
+        outcome,
+        duration_ms: done.duration_ms,
+    };
+    record(ctx, state, body).await
+}
+
+/// Stores an event and goes on, or hands the last one to the Engine together with the report.
+async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
+    let turn = &mut state.args.turn;
+    turn.fold(&body);
+    let now = ctx.now();
+    let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
+    if let Some(report) = turn.report(now) {
+        finish(state, vec![event], report);
+        return Ok(());
+    }
+    if ms_left(state) == 0 {
+        let report = state.args.turn.timed_out(now);
+        finish(state, vec![event], report);
+        return Ok(());
+    }
+    let turn = &state.args.turn;
+    let what = Append {
+        conversation: turn.conversation,
+        user: turn.user.clone(),
+        fence: Fence::Owner(state.args.epoch),
+        events: vec![event],
+    };
+    match append(&state.args.wiring.log, what).await {
+        Ok(_) => {}
+        Err(LogError::Refused(AppendError::Fenced)) => {
+            ctx.stop();
+            return Ok(());
+        }
+        Err(e) => return Err(NodeError::new(format!("an event could not be stored: {e}"))),
+    }
+    ctx.fault_point("stored").await?;
+    perform(ctx, state);
+    Ok(())
+}
+
+fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport) {
+    state.finished = true;
+    state.tasks.retain(|_| false);
+    let agent = state.args.turn.spec.agent.clone();
+    let task = state.args.turn.task;
+    // If it does not arrive the Engine is gone, and its next life runs this agent again.
+    let _ = state.args.engine.cast(EngineMsg::AgentFinished { task, agent, events, report: Box::new(report) });
+}
+
+/// Starts what is outstanding and not under way.
+fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
+    let left_ms = ms_left(state);
+    for directive in state.args.turn.outstanding() {
+        let id = directive.id();
+        if state.tasks.contains(&id) {
+            continue;
+        }
+        let (wiring, me, turn) = (state.args.wiring.clone(), ctx.me(), &state.args.turn);
+        match directive {
+            Directive::CallModel { task, agent, round } => {
+                let call = ModelCall {
+                    task,
+                    user: turn.user.clone(),
+                    conversation: turn.conversation,
+                    agent,
+                    priority: turn.priority,
+                    round,
+                    request: turn.request(),
+                    ms_max: left_ms.min(wiring.limits.round_ms_max),
+                };
+                state.tasks.spawn(id, async move {
+                    let done = call_model(wiring, call).await;
+                    // If it does not arrive this life is over, and so is its interest.
+                    let _ = me.cast(SubAgentMsg::ModelReplied(Box::new(done)));
+                });
+            }
+            Directive::CallSkill { task, agent, call_id, skill, started_before } => {
+                let request = RunRequest {
+                    skill,
+                    call_id,
+                    user: turn.user.clone(),
+                    conversation: turn.conversation,
+                    task,
+                    agent,
+                    epoch: state.args.epoch,
+                    timezone: turn.facts.timezone.clone(),
+                    started_before,
+                    asked_before: false,
+                };
+                state.tasks.spawn(id, async move {
+                    let done = call_skill(wiring, request).await;
+                    let _ = me.cast(SubAgentMsg::SkillFinished(Box::new(done)));
+                });
+            }
+            Directive::BeginTurn { .. } | Directive::RunAgent { .. } => {}
+        }
+    }
+}

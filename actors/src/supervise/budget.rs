@@ -1,0 +1,80 @@
+//! How often a child may die: a sliding window, and a back-off that grows while deaths come close together.
+
+use std::collections::VecDeque;
+
+use annie_core::time::Micros;
+use serde::{Deserialize, Serialize};
+
+/// Deaths allowed within a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetLimits {
+    /// Restarts allowed within the window; one more is too many.
+    pub restarts_max: u32,
+    /// The window, in milliseconds.
+    pub window_ms: u64,
+}
+
+/// The deaths of one child (or of all children that share it).
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limits: BudgetLimits,
+    deaths: VecDeque<Micros>,
+}
+
+/// The longest wait before a restart, in milliseconds.
+const BACKOFF_MS_MAX: u64 = 30_000;
+
+impl Budget {
+    /// A fresh budget.
+    #[must_use]
+    pub const fn new(limits: BudgetLimits) -> Self {
+        Self { limits, deaths: VecDeque::new() }
+    }
+
+    /// Notes a death. The answer is how long to wait before the restart, in milliseconds, or `None` if the budget is used up.
+    pub fn died(&mut self, now: Micros) -> Option<u64> {
+        let from = now.plus_ms(-i64::try_from(self.limits.window_ms).unwrap_or(i64::MAX));
+        while self.deaths.front().is_some_and(|t| *t <= from) {
+            self.deaths.pop_front();
+        }
+        self.deaths.push_back(now);
+        let deaths = self.deaths.len();
+        if deaths > self.limits.restarts_max as usize {
+            return None;
+        }
+        // The first restart is at once; then 50 ms, 100 ms, 200 ms …
+        Some(match deaths {
+            1 => 0,
+            n => (50_u64 << (n - 2).min(20)).min(BACKOFF_MS_MAX),
+        })
+    }
+
+    /// Restarts left in the present window.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.limits.restarts_max.saturating_sub(u32::try_from(self.deaths.len()).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deaths_close_together_wait_longer_and_then_use_up_the_budget() {
+        let mut budget = Budget::new(BudgetLimits { restarts_max: 3, window_ms: 1_000 });
+        assert_eq!(budget.died(Micros(0)), Some(0));
+        assert_eq!(budget.died(Micros(1)), Some(50));
+        assert_eq!(budget.died(Micros(2)), Some(100));
+        assert_eq!(budget.died(Micros(3)), None);
+    }
+
+    #[test]
+    fn old_deaths_are_forgotten() {
+        let mut budget = Budget::new(BudgetLimits { restarts_max: 1, window_ms: 1_000 });
+        assert_eq!(budget.died(Micros(0)), Some(0));
+        assert_eq!(budget.died(Micros(0).plus_ms(1_000)), Some(0));
+        assert_eq!(budget.died(Micros(0).plus_ms(1_500)), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! Supervision after OTP, written for ractor as it behaves (reference/actors 1.6, 2): child specs, restart classes, a
+//! sliding-window budget with back-off, ordered stop with deadlines. A kill counts as a death.
+
+mod budget;
+mod supervisor;
+
+pub use budget::{Budget, BudgetLimits};
+pub use supervisor::{ChildSpec, Supervisor, SupervisorArgs, SupervisorMsg, SupervisorState, stop_child};

@@ -1,0 +1,210 @@
+//! A static one-for-one supervisor: its children are known when it starts, each is restarted by its own class, and one
+//! budget guards them all. Used up, it dies and its own supervisor decides.
+//!
+//! Owns: a fixed list of children. Supervised by: another supervisor, or nobody (the root). Survives its death: nothing; its
+//! children are started anew.
+
+use std::{sync::Arc, time::Duration};
+
+use ractor::{ActorCell, ActorId};
+use serde_json::{Value, json};
+
+use super::{Budget, BudgetLimits};
+use crate::{
+    observe::{ChildEnded, Context, EndKind, Named, Node, NodeError, Path, StartError, System},
+    tasks::Tasks,
+};
+
+/// When a child is started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// Always.
+    Permanent,
+    /// After a death, not after a normal end.
+    Transient,
+}
+
+type Start = Arc<
+    dyn Fn(Arc<System>, Path, ActorCell) -> annie_core::ports::Fut<'static, Result<ActorCell, StartError>>
+        + Send
+        + Sync,
+>;
+
+/// One child: how to start it, when to start it again, how long it may take to stop.
+#[derive(Clone)]
+pub struct ChildSpec {
+    /// Its segment of the path.
+    pub name: &'static str,
+    /// When it is started again.
+    pub restart: Restart,
+    /// How long it may take to stop before it is killed, in milliseconds.
+    pub stop_ms_max: u64,
+    start: Start,
+}
+
+impl ChildSpec {
+    /// A permanent child of this kind, started with what `args` gives each time.
+    pub fn permanent<C: Node>(name: &'static str, args: impl Fn() -> C::Args + Send + Sync + 'static) -> Self {
+        let args = Arc::new(args);
+        Self {
+            name,
+            restart: Restart::Permanent,
+            stop_ms_max: 5_000,
+            start: Arc::new(move |system, parent, cell| {
+                let args = args();
+                Box::pin(async move {
+                    let addr = crate::observe::spawn::<C>(&system, parent.child(name), args, Some(cell)).await?;
+                    Ok(addr.cell)
+                })
+            }),
+        }
+    }
+
+    /// With another deadline for stopping.
+    #[must_use]
+    pub const fn stop_within_ms(mut self, stop_ms_max: u64) -> Self {
+        self.stop_ms_max = stop_ms_max;
+        self
+    }
+}
+
+/// What a supervisor starts from.
+#[derive(Clone)]
+pub struct SupervisorArgs {
+    /// The children, in the order of their start; they stop in reverse.
+    pub children: Vec<ChildSpec>,
+    /// How often they may die, together.
+    pub budget: BudgetLimits,
+}
+
+/// What a supervisor hears.
+pub enum SupervisorMsg {
+    /// The back-off of a child is over.
+    StartAgain(usize),
+}
+
+impl Named for SupervisorMsg {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::StartAgain(_) => "StartAgain",
+        }
+    }
+}
+
+struct Child {
+    spec: ChildSpec,
+    cell: Option<ActorCell>,
+    restarts: u64,
+}
+
+/// The supervisor's state.
+pub struct SupervisorState {
+    children: Vec<Child>,
+    budget: Budget,
+    waits: Tasks<usize>,
+}
+
+/// A static one-for-one supervisor.
+pub struct Supervisor;
+
+impl Node for Supervisor {
+    type Msg = SupervisorMsg;
+    type Args = SupervisorArgs;
+    type State = SupervisorState;
+    const KIND: &'static str = "supervisor";
+
+    fn init(_ctx: &Context<Self>, args: SupervisorArgs) -> Result<SupervisorState, NodeError> {
+        let children = args.children.into_iter().map(|spec| Child { spec, cell: None, restarts: 0 }).collect();
+        Ok(SupervisorState { children, budget: Budget::new(args.budget), waits: Tasks::default() })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut SupervisorState) -> Result<(), NodeError> {
+        for child in &mut state.children {
+            child.cell = Some(start(ctx, &child.spec).await?);
+        }
+        Ok(())
+    }
+
+    async fn handle(ctx: &Context<Self>, state: &mut SupervisorState, msg: SupervisorMsg) -> Result<(), NodeError> {
+        let SupervisorMsg::StartAgain(index) = msg;
+        state.waits.remove(&index);
+        start_again(ctx, state, index).await
+    }
+
+    async fn child_ended(ctx: &Context<Self>, state: &mut SupervisorState, ended: ChildEnded) -> Result<(), NodeError> {
+        let is = |child: &Child, id: ActorId| child.cell.as_ref().is_some_and(|c| c.get_id() == id);
+        let Some(index) = state.children.iter().position(|c| is(c, ended.id)) else { return Ok(()) };
+        state.children[index].cell = None;
+        if state.children[index].spec.restart == Restart::Transient && ended.kind == EndKind::Normal {
+            return Ok(());
+        }
+        died(ctx, state, index).await
+    }
+
+    async fn stopping(_ctx: &Context<Self>, state: &mut SupervisorState) {
+        state.waits.retain(|_| false);
+        for child in state.children.iter_mut().rev() {
+            if let Some(cell) = child.cell.take() {
+                stop_child(&cell, Duration::from_millis(child.spec.stop_ms_max)).await;
+            }
+        }
+    }
+
+    fn view(state: &SupervisorState) -> Value {
+        let children: Vec<Value> = state
+            .children
+            .iter()
+            .map(|c| json!({"name": c.spec.name, "alive": c.cell.is_some(), "restarts": c.restarts}))
+            .collect();
+        json!({"strategy": "one_for_one", "restarts_left": state.budget.left(), "children": children})
+    }
+}
+
+async fn start(ctx: &Context<Supervisor>, spec: &ChildSpec) -> Result<ActorCell, NodeError> {
+    (spec.start)(ctx.system.clone(), ctx.path.clone(), ctx.cell()).await.map_err(|e| NodeError::new(e.to_string()))
+}
+
+async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
+    let child = &mut state.children[index];
+    child.restarts += 1;
+    metrics::counter!("annie_actor_restarts_total", "kind" => child.spec.name).increment(1);
+    match start(ctx, &child.spec).await {
+        Ok(cell) => {
+            child.cell = Some(cell);
+            Ok(())
+        }
+        Err(e) => {
+            tracing::warn!(child = child.spec.name, error = %e, "restart failed");
+            Box::pin(died(ctx, state, index)).await
+        }
+    }
+}
+
+async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
+    let name = state.children[index].spec.name;
+    match state.budget.died(ctx.now()) {
+        None => Err(NodeError::new(format!("restart budget used up by {name}"))),
+        Some(0) => start_again(ctx, state, index).await,
+        Some(wait_ms) => {
+            let me = ctx.me();
+            state.waits.spawn(index, async move {
+                tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                // If it fails the supervisor is gone, and with it the reason to restart.
+                let _ = me.cast(SupervisorMsg::StartAgain(index));
+            });
+            Ok(())
+        }
+    }
+}
+
+/// Stops an actor in good order within a time, then kills it, and waits until it is gone.
+pub async fn stop_child(cell: &ActorCell, within: Duration) {
+    cell.stop(None);
+    if cell.wait(Some(within)).await.is_err() {
+        tracing::warn!(actor = ?cell.get_id(), "did not stop in time, killing it");
+        cell.kill();
+        if cell.wait(Some(within)).await.is_err() {
+            tracing::error!(actor = ?cell.get_id(), "still alive after a kill: it blocks its thread");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, is aborted when
+//! the actor's state is dropped, and its panic becomes a value instead of a silence (reference/actors 1.3).
+
+use std::{any::Any, collections::HashMap, future::Future, hash::Hash, panic::AssertUnwindSafe};
+
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+
+/// The tasks of one actor, by what they are for.
+pub struct Tasks<K> {
+    running: HashMap<K, Running>,
+}
+
+struct Running(JoinHandle<()>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<K: Eq + Hash> Default for Tasks<K> {
+    fn default() -> Self {
+        Self { running: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash> Tasks<K> {
+    /// Starts a task; one with the same key is aborted first.
+    pub fn spawn(&mut self, key: K, work: impl Future<Output = ()> + Send + 'static) {
+        self.running.insert(key, Running(spawn(work)));
+    }
+
+    /// Whether there is such a task that has not been taken out.
+    #[must_use]
+    pub fn contains(&self, key: &K) -> bool {
+        self.running.contains_key(key)
+    }
+
+    /// Takes a task out, aborting it if it still runs.
+    pub fn remove(&mut self, key: &K) -> bool {
+        self.running.remove(key).is_some()
+    }
+
+    /// Keeps only the tasks whose key passes; aborts the others.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        self.running.retain(|k, _| keep(k));
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+}
+
+/// Runs a future to its end; a panic inside comes back as its text.
+///
+/// # Errors
+/// The panic's text.
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| panic_text(&*panic))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic without a text".to_owned())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where tasks are spawned and tracked")]
+fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    tokio::spawn(work)
+}

@@ -1,0 +1,114 @@
+//! What the actors of one kernel hold in common: ports, handles, limits. Built once, at boot.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use annie_core::{
+    breaker::BreakerLimits,
+    event::Mode,
+    ids::NodeIncarnation,
+    limits::TurnLimits,
+    ports::{Catalog, Env, Model, SkillRunner, Store},
+};
+
+use crate::{
+    breaker::BreakersMsg,
+    conversations::ConversationsMsg,
+    hub::Hub,
+    log_writer::LogMsg,
+    observe::Handle,
+    scheduler::{Leases, SchedulerMsg},
+};
+
+/// One model endpoint of the pool.
+#[derive(Clone)]
+pub struct Backend {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Rounds that it runs at a time: 1 for a single-request GPU.
+    pub slots: u32,
+    /// The endpoint.
+    pub model: Arc<dyn Model>,
+}
+
+/// How a user is addressed in prompts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// What the user is called; empty means that prompts do not say.
+    pub name: String,
+    /// IANA name of the user's time zone.
+    pub timezone: String,
+}
+
+/// Limits and choices of a kernel.
+#[derive(Debug, Clone)]
+pub struct KernelLimits {
+    /// The mode of turns that do not say.
+    pub mode: Mode,
+    /// What a turn may use up.
+    pub turn: TurnLimits,
+    /// When breakers open.
+    pub breaker: BreakerLimits,
+    /// How long one round may take after its permit, in milliseconds.
+    pub round_ms_max: u64,
+    /// After which an idle Engine leaves memory, in milliseconds.
+    pub hibernate_ms: u64,
+    /// Engines in memory at most.
+    pub engines_max: usize,
+    /// After which a stuck handler is killed, in milliseconds.
+    pub stuck_ms_max: u64,
+    /// The longest message, in bytes.
+    pub message_bytes_max: usize,
+    /// How many waiting tasks a user may have in each class, and all users together.
+    pub queue: annie_core::queue::QueueLimits,
+}
+
+impl Default for KernelLimits {
+    fn default() -> Self {
+        Self {
+            mode: Mode::MultiAgent,
+            turn: TurnLimits::default(),
+            breaker: BreakerLimits::default(),
+            round_ms_max: 120_000,
+            hibernate_ms: 60_000,
+            engines_max: 20_000,
+            stuck_ms_max: 30_000,
+            message_bytes_max: 256 * 1024,
+            queue: annie_core::queue::QueueLimits::default(),
+        }
+    }
+}
+
+/// Shared by all actors of one kernel.
+pub(crate) struct Wiring {
+    pub env: Env,
+    pub node: NodeIncarnation,
+    pub store: Arc<dyn Store>,
+    pub catalog: Arc<dyn Catalog>,
+    pub runner: Arc<dyn SkillRunner>,
+    pub backends: BTreeMap<String, Backend>,
+    pub profiles: Profiles,
+    pub limits: KernelLimits,
+    pub hub: Arc<Hub>,
+    pub leases: Arc<Leases>,
+    pub log: Handle<LogMsg>,
+    pub scheduler: Handle<SchedulerMsg>,
+    pub breakers: Handle<BreakersMsg>,
+    pub conversations: Handle<ConversationsMsg>,
+}
+
+/// Profiles by user, and the one for everybody else.
+#[derive(Debug, Clone)]
+pub struct Profiles {
+    /// Those that are configured.
+    pub by_user: BTreeMap<String, Profile>,
+    /// Everybody else's.
+    pub default: Profile,
+}
+
+impl Profiles {
+    /// A user's profile.
+    #[must_use]
+    pub fn of(&self, user: &annie_core::ids::UserId) -> &Profile {
+        self.by_user.get(user.as_str()).unwrap_or(&self.default)
+    }
+}
