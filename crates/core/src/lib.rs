@@ -15,6 +15,7 @@ pub mod outcome;
 pub mod plan;
 pub mod ports;
 pub mod projection;
+pub mod queue;
 pub mod skill;
 pub mod time;
 pub mod turn;

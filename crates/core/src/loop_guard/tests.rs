@@ -104,7 +104,7 @@ fn two_calls_in_turn_warn_and_stop_when_neither_changes() {
             })
             .collect()
     };
-    let next = |n: usize| if n % 2 == 0 { "a" } else { "b" };
+    let next = |n: usize| if n.is_multiple_of(2) { "a" } else { "b" };
     for (limits, warn, block, _) in presets() {
         let warn = warn.max(PING_PONG_CALLS_MIN);
         let seen = |n: usize, changing| said(&guard(limits.clone(), &turns(n, changing)), next(n), 0);

@@ -234,12 +234,11 @@ fn resolve<'a>(root: &'a Value, property: &'a Value) -> &'a Value {
     if let Some(name) = property["$ref"].as_str().and_then(|r| r.rsplit('/').next()) {
         return resolve(root, &root["$defs"][name]);
     }
-    if let Some(options) = property["anyOf"].as_array() {
-        if let Some(option) = options.iter().find(|o| o["type"] != "null") {
-            return resolve(root, option);
-        }
+    let options = property["anyOf"].as_array();
+    match options.and_then(|options| options.iter().find(|o| o["type"] != "null")) {
+        Some(option) => resolve(root, option),
+        None => property,
     }
-    property
 }
 
 fn kind_of(root: &Value, property: &Value) -> ArgKind {
