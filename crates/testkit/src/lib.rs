@@ -3,3 +3,6 @@
 pub mod data;
 pub mod model_server;
 pub mod scripted_model;
+pub mod env;
+pub mod faults;
+pub mod skills;

@@ -1,0 +1,3 @@
+//! Kill anything, then say what must still be true.
+
+mod every_step;

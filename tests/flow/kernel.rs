@@ -1,0 +1,130 @@
+//! One message through the kernel itself, without a door.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{EventBody, Mode},
+    message::{Message, ModelRequest},
+};
+use annie_testkit::scripted_model::{calls, commands, says};
+use serde_json::json;
+
+use crate::world::{WorldParts, ann, check_log};
+
+/// Whether a request comes from a sub-agent that speaks commands.
+pub fn is_sub_agent(request: &ModelRequest) -> bool {
+    request.tools.is_empty()
+}
+
+pub fn last_text(request: &ModelRequest) -> String {
+    match request.messages.last() {
+        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text.clone(),
+        None => String::new(),
+    }
+}
+
+/// An orchestrator that dispatches two agents with one skill each and answers from their results.
+pub fn two_agents(request: &ModelRequest) -> annie_core::message::ModelReply {
+    let last = last_text(request);
+    if is_sub_agent(request) {
+        return if last.contains("[Command Result") { says(format!("Done: {last}")) } else {
+            let skill = if last.contains("first") { "test.put" } else { "test.send" };
+            commands([format!("{skill} --what x").as_str()])
+        };
+    }
+    if last.contains("\"agents\"") {
+        return says(format!("All done. {last}"));
+    }
+    calls([
+        ("dispatch_agent", json!({"agent_id": "one", "mission": "do the first", "skills": ["test.put"]})),
+        ("dispatch_agent", json!({"agent_id": "two", "mission": "do the second", "skills": ["test.send"]})),
+        ("get_agent_results", json!({})),
+    ])
+}
+
+#[tokio::test]
+async fn a_plain_message_is_stored_then_answered() {
+    let world = WorldParts::new(|_, _| Ok(says("Hello Ann."))).start().await;
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "Hello Ann.");
+    let kinds = world.kinds(said.conversation).await;
+    assert_eq!(
+        kinds,
+        ["orchestrator received", "orchestrator turn_started", "orchestrator model_replied", "orchestrator answered"]
+    );
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn two_agents_work_side_by_side_and_their_results_are_answered_from() {
+    let parts = WorldParts::new(|request, _| Ok(two_agents(request)));
+    let world = parts.start().await;
+    let said = world.say("do both").await;
+    let answer = world.answer(&said).await;
+    assert!(answer.contains("test.put did x") && answer.contains("test.send did x"), "{answer}");
+    assert_eq!((parts.skills.count("test.put"), parts.skills.count("test.send")), (1, 1));
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn messages_of_one_conversation_are_answered_in_their_order() {
+    let world = WorldParts::new(|request, _| Ok(says(format!("re: {}", last_text(request))))).start().await;
+    let first = world.say("1").await;
+    let mut all = vec![first.clone()];
+    for n in 2..=3 {
+        all.push(world.say_in(first.conversation, &n.to_string()).await);
+    }
+    for (n, said) in all.iter().enumerate() {
+        assert_eq!(world.answer(said).await, format!("re: {}", n + 1));
+    }
+    let log = world.log(first.conversation).await;
+    let finals: Vec<_> = log.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
+    assert_eq!(finals, all.iter().map(|s| s.task).collect::<Vec<_>>());
+    check_log(&log);
+}
+
+#[tokio::test]
+async fn a_repeated_message_is_acknowledged_as_the_first_and_answered_once() {
+    let world = WorldParts::new(|_, _| Ok(says("ok"))).start().await;
+    let mut message = annie_actors::Submission::new(ann(), "test", "hello");
+    message.client_id = Some("abc".to_owned());
+    message.conversation = Some(annie_core::ids::ConversationId::for_key(&ann(), "k"));
+    let first = world.kernel.submit(message.clone()).await.unwrap();
+    world.answer(&first).await;
+    let second = world.kernel.submit(message.clone()).await.unwrap();
+    assert!(second.repeated);
+    assert_eq!((first.task, first.seq), (second.task, second.seq));
+    message.text = "something else".to_owned();
+    assert!(matches!(world.kernel.submit(message).await, Err(annie_actors::KernelError::Conflict { .. })));
+    check_log(&world.log(first.conversation).await);
+}
+
+#[tokio::test]
+async fn a_running_turn_can_be_cancelled() {
+    let model = annie_testkit::scripted_model::ScriptedModel::saying("late").hanging_when(|_, _| true);
+    let world = WorldParts::with_model(Arc::new(model)).start().await;
+    let said = world.say("never ends").await;
+    let scope = annie_core::event::Scope::User(ann());
+    assert!(world.kernel.cancel(scope.clone(), said.task, "ann").await.unwrap());
+    assert!(matches!(world.final_of(said.conversation, said.task).await, EventBody::Cancelled { .. }));
+    assert!(!world.kernel.cancel(scope, said.task, "ann").await.unwrap());
+}
+
+#[tokio::test]
+async fn single_loop_runs_a_skill_itself() {
+    let parts = WorldParts::new(|request, n| {
+        Ok(if n == 0 {
+            calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "mail"}}))])
+        } else {
+            says(last_text(request))
+        })
+    });
+    let world = parts.start().await;
+    let mut message = annie_actors::Submission::new(ann(), "test", "send mail");
+    message.mode = Some(Mode::SingleLoop);
+    let said = world.kernel.submit(message).await.unwrap();
+    assert_eq!(world.answer(&said).await, "test.send did mail");
+    let kinds = world.kinds(said.conversation).await;
+    assert!(kinds.contains(&"orchestrator skill_started".to_owned()), "{kinds:?}");
+}

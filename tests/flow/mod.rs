@@ -1,0 +1,3 @@
+//! Messages all the way through.
+
+pub mod kernel;

@@ -1,0 +1,164 @@
+//! A private kernel per test, with fakes around it and handles to kill it by.
+
+use std::{sync::Arc, time::Duration};
+
+use annie_actors::{
+    Backend, Follow, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission, Submitted,
+};
+use annie_core::{
+    event::{Event, EventBody, Scope},
+    ids::{ConversationId, Seq, TaskId, UserId},
+    message::{ModelError, ModelReply, ModelRequest},
+    ports::{Env, Faults, Model, Store},
+};
+use annie_store::MemoryStore;
+use annie_testkit::{
+    env,
+    scripted_model::ScriptedModel,
+    skills::{FakeSkills, FixedCatalog},
+};
+
+/// How long a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a world is made of; change what the test is about.
+pub struct WorldParts {
+    pub env: Env,
+    pub store: Arc<dyn Store>,
+    pub model: Arc<dyn Model>,
+    pub skills: Arc<FakeSkills>,
+    pub slots: u32,
+    pub limits: KernelLimits,
+}
+
+impl WorldParts {
+    pub fn new(script: impl Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync + 'static) -> Self {
+        Self::with_model(Arc::new(ScriptedModel::new(script)))
+    }
+
+    pub fn with_model(model: Arc<dyn Model>) -> Self {
+        Self {
+            env: env::env(7),
+            store: Arc::new(MemoryStore::new()),
+            model,
+            skills: Arc::new(FakeSkills::obliging()),
+            slots: 8,
+            limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
+        }
+    }
+
+    pub fn faults(mut self, faults: Arc<dyn Faults>) -> Self {
+        self.env.faults = Some(faults);
+        self
+    }
+
+    pub async fn start(&self) -> World {
+        let kernel = Kernel::start(Parts {
+            env: self.env.clone(),
+            store: self.store.clone(),
+            catalog: Arc::new(FixedCatalog::three()),
+            runner: self.skills.clone(),
+            backends: vec![Backend { name: "main".to_owned(), slots: self.slots, model: self.model.clone() }],
+            profiles: Profiles {
+                by_user: Default::default(),
+                default: Profile { name: "Ann".to_owned(), timezone: "UTC".to_owned() },
+            },
+            limits: self.limits.clone(),
+        });
+        World { kernel: kernel.await.expect("the kernel starts") }
+    }
+}
+
+/// A running kernel.
+pub struct World {
+    pub kernel: Kernel,
+}
+
+pub fn ann() -> UserId {
+    UserId::new("ann").expect("a user id")
+}
+
+impl World {
+    pub async fn say(&self, text: &str) -> Submitted {
+        self.kernel.submit(Submission::new(ann(), "test", text)).await.expect("the message is taken")
+    }
+
+    pub async fn say_in(&self, conversation: ConversationId, text: &str) -> Submitted {
+        let message = Submission::new(ann(), "test", text).within(conversation);
+        self.kernel.submit(message).await.expect("the message is taken")
+    }
+
+    pub async fn follow(&self, conversation: ConversationId) -> Follow {
+        self.kernel.follow(Scope::User(ann()), conversation, Seq(0)).await.expect("it can be followed")
+    }
+
+    /// Waits for the final event of a task.
+    pub async fn final_of(&self, conversation: ConversationId, task: TaskId) -> EventBody {
+        let mut follow = self.follow(conversation).await;
+        let wait = async {
+            loop {
+                if let Some(StreamItem::Event(event)) = follow.next().await.expect("the log can be read")
+                    && event.task == task
+                    && event.body.is_final()
+                {
+                    return event.body.clone();
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, wait).await {
+            Ok(body) => body,
+            Err(_) => {
+                let log = self.kinds(conversation).await;
+                panic!("no final event of {task}; the log is {log:#?}\ntree {:#?}", self.kernel.tree());
+            }
+        }
+    }
+
+    /// The answer to a message, which must be one.
+    pub async fn answer(&self, said: &Submitted) -> String {
+        match self.final_of(said.conversation, said.task).await {
+            EventBody::Answered { text, .. } => text,
+            other => panic!("wanted an answer, got {other:?}"),
+        }
+    }
+
+    pub async fn log(&self, conversation: ConversationId) -> Vec<Event> {
+        self.kernel.events(Scope::User(ann()), conversation, Seq(0), 500).await.expect("the log can be read")
+    }
+
+    /// The log as `agent kind`.
+    pub async fn kinds(&self, conversation: ConversationId) -> Vec<String> {
+        let log = self.log(conversation).await;
+        log.iter().map(|e| format!("{} {}", e.agent, e.body.kind())).collect()
+    }
+}
+
+/// Waits until something is so.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// What must be so of every log, whatever happened: dense places, one final event per message, one report per agent.
+pub fn check_log(log: &[Event]) {
+    for (n, event) in log.iter().enumerate() {
+        assert_eq!(event.seq.0, n as u64 + 1, "the log has no gaps");
+    }
+    for received in log.iter().filter(|e| matches!(e.body, EventBody::Received(_))) {
+        let finals = log.iter().filter(|e| e.task == received.task && e.body.is_final()).count();
+        assert_eq!(finals, 1, "message {} has {finals} final events", received.task);
+    }
+    for started in log.iter().filter(|e| matches!(e.body, EventBody::AgentStarted { .. })) {
+        let same = |e: &&Event| e.task == started.task && e.agent == started.agent;
+        let reports =
+            log.iter().filter(same).filter(|e| matches!(e.body, EventBody::AgentReported { .. })).count();
+        assert_eq!(reports, 1, "agent {} reported {reports} times", started.agent);
+    }
+}
