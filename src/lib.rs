@@ -1,1 +1,4 @@
 //! Annie: the doors and the wiring.
+
+pub mod config;
+pub mod telemetry;

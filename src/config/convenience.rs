@@ -1,0 +1,74 @@
+//! Four well-known environment variables that stand in for a `[[backend]]`, for a first try without a file.
+//!
+//! Only `ANNIE_MODEL` turns them on: a key that lies around in a shell for other programs must not make Annie send
+//! messages to anybody. With it, `OPENAI_BASE_URL` (any compatible server, `OPENAI_API_KEY` optional), else
+//! `OPENROUTER_API_KEY`, else `OPENAI_API_KEY` says where. Where backends are configured, `ANNIE_MODEL` alone replaces the
+//! first one's model.
+
+use toml::Value;
+
+use super::{
+    environment::Environment,
+    error::{ConfigError, Place},
+};
+
+/// Names the model, and turns the other variables on.
+pub const MODEL: &str = "ANNIE_MODEL";
+const BASE_URL: &str = "OPENAI_BASE_URL";
+const OPENAI_KEY: &str = "OPENAI_API_KEY";
+const OPENROUTER_KEY: &str = "OPENROUTER_API_KEY";
+
+/// Settings with their paths and variables.
+pub type Settings = Vec<(Vec<String>, Value, String)>;
+
+/// The backend that the variables describe; nothing without [`MODEL`].
+pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
+    let Some(model) = environment.get(MODEL) else { return Ok(Vec::new()) };
+    let has = |name: &str| environment.get(name).is_some();
+    let (name, profile, base_url, said_by, key) = if let Some(url) = environment.get(BASE_URL) {
+        let profile = profile_of(url);
+        (profile, profile, url, BASE_URL, Some(OPENAI_KEY).filter(|k| has(k)))
+    } else if has(OPENROUTER_KEY) {
+        ("openrouter", "openrouter", "https://openrouter.ai/api/v1", OPENROUTER_KEY, Some(OPENROUTER_KEY))
+    } else if has(OPENAI_KEY) {
+        ("openai", "openai", "https://api.openai.com/v1", OPENAI_KEY, Some(OPENAI_KEY))
+    } else {
+        return Err(ConfigError::new(
+            Place::Environment(MODEL.to_owned()),
+            "a model is named, but not where it is",
+            format!("set {BASE_URL}, {OPENROUTER_KEY} or {OPENAI_KEY} too, or configure a [[backend]]"),
+        ));
+    };
+    let mut settings: Settings = Vec::new();
+    let mut set = |key: &str, value: &str, by: &str| {
+        settings.push((["backend", "0", key].map(str::to_owned).to_vec(), value.into(), by.to_owned()));
+    };
+    set("name", name, MODEL);
+    set("profile", profile, said_by);
+    set("base_url", base_url, said_by);
+    set("model", model, MODEL);
+    if let Some(key) = key {
+        set("api_key_env", key, key);
+    }
+    Ok(settings)
+}
+
+/// What kind of server is likely at an address.
+fn profile_of(url: &str) -> &'static str {
+    let host = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
+    match host {
+        "openrouter.ai" => "openrouter",
+        "api.openai.com" => "openai",
+        host if host.ends_with(":11434") => "ollama",
+        _ => "generic",
+    }
+}
+
+/// For the banner: variables that would be used if a model were named.
+#[must_use]
+pub fn idle_keys(environment: &Environment) -> Vec<&'static str> {
+    if environment.get(MODEL).is_some() {
+        return Vec::new();
+    }
+    [BASE_URL, OPENROUTER_KEY, OPENAI_KEY].into_iter().filter(|name| environment.get(name).is_some()).collect()
+}

@@ -1,0 +1,63 @@
+//! What is wrong with a configuration: where, what, and how to put it right. No text of these repeats a value that may be
+//! secret.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// Where a setting comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nobody said anything.
+    Default,
+    /// A file, with line and column from 1 where they are known.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Line and column.
+        at: Option<(usize, usize)>,
+    },
+    /// An environment variable.
+    Environment(String),
+    /// A flag.
+    Flag(String),
+}
+
+impl Place {
+    /// Somewhere in a file.
+    #[must_use]
+    pub fn file(path: &Path) -> Self {
+        Self::File { path: path.to_owned(), at: None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, at: None } => path.display().fmt(f),
+            Self::File { path, at: Some((line, column)) } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Environment(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    /// Where.
+    pub place: Place,
+    /// What is wrong.
+    pub what: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(place: Place, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { place, what: what.into(), fix: fix.into() }
+    }
+}

@@ -1,0 +1,29 @@
+//! The configuration: what stands in `annie.toml`, in the environment and in flags, laid over one another. The only place
+//! that reads the environment.
+//!
+//! Order, later wins: defaults, `/etc/annie/annie.toml`, the user's own file, `--config FILE`, `ANNIE__SECTION__KEY`,
+//! flags. Every key of every layer is known or the start is refused, with the place and the nearest known key.
+
+mod backend;
+mod convenience;
+mod environment;
+mod error;
+mod layers;
+mod sample;
+mod settings;
+mod show;
+mod typed;
+
+pub use backend::{BackendConfig, ReadyBackend};
+pub use convenience::idle_keys;
+pub use environment::Environment;
+pub use error::{ConfigError, Place};
+pub use layers::{Flag, Loaded, Sources};
+pub use sample::{SAMPLE, write_sample};
+pub use settings::{
+    Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, StoreSettings, SubAgent, Synchronous,
+};
+pub use show::{Line, lines};
+
+#[cfg(test)]
+mod tests;

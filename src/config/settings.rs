@@ -1,0 +1,336 @@
+//! The keys: one struct for each table of `annie.toml`, with its defaults, and what must fit together.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use annie_actors::KernelLimits;
+use annie_core::{
+    breaker::BreakerLimits,
+    event::Mode,
+    ids::UserId,
+    limits::{SubAgentInterface, TurnLimits},
+    queue::QueueLimits,
+};
+use annie_llm::Secret;
+use annie_store::{Durability, SqliteOptions};
+use serde::{Deserialize, Serialize};
+
+use super::{backend::BackendConfig, typed::KeyError};
+
+/// The whole configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// How turns run that do not say.
+    pub mode: Mode,
+    /// IANA name of the time zone of users who have none of their own; absent means this machine's.
+    pub timezone: Option<String>,
+    /// The doors.
+    pub server: Server,
+    /// Where everything is kept.
+    pub data: Data,
+    /// The database.
+    pub store: StoreSettings,
+    /// Limits of the kernel.
+    pub limits: Limits,
+    /// What one turn may use up. Its `interface` is set as `sub_agent.interface`.
+    pub turn: TurnLimits,
+    /// How much may wait.
+    pub queue: QueueLimits,
+    /// When the breaker of a skill opens.
+    pub breaker: BreakerLimits,
+    /// How sub-agents work.
+    pub sub_agent: SubAgent,
+    /// How users are addressed, by user id.
+    pub user: BTreeMap<String, Person>,
+    /// How the command line reaches a server.
+    pub client: Client,
+    /// What is logged.
+    pub log: Log,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// The model backends (`[[backend]]`); none means the offline planner. Read by [`super::typed`], which knows how to
+    /// part their own keys from the client's.
+    #[serde(skip)]
+    pub backend: Vec<BackendConfig>,
+}
+
+/// `[server]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Server {
+    /// Where the doors listen.
+    pub bind: SocketAddr,
+    /// Whose data is used where nobody says: by the command line, and by loopback callers without a key.
+    pub user: UserId,
+    /// Asks for a key on loopback too. Other addresses always need one.
+    pub require_key: bool,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)), user: UserId::local(), require_key: false }
+    }
+}
+
+/// `[data]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// The data folder; absent means the user's own (`$XDG_DATA_HOME/annie`).
+    pub folder: Option<PathBuf>,
+}
+
+/// What an acknowledged message survives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// A power cut.
+    #[default]
+    Full,
+    /// A crash of the process; a power cut may take the last messages back.
+    Normal,
+}
+
+/// `[store]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// What an acknowledged message survives.
+    pub synchronous: Synchronous,
+    /// How long to wait for somebody else's lock on the database, in milliseconds.
+    pub busy_timeout_ms: u64,
+    /// Read-only connections.
+    pub readers_max: u32,
+    /// How large the database may grow, in bytes; absent means that only the disk is a limit.
+    pub database_bytes_max: Option<u64>,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        let SqliteOptions { durability, busy_timeout_ms, readers_max, database_bytes_max } = SqliteOptions::default();
+        let synchronous = match durability {
+            Durability::Full => Synchronous::Full,
+            Durability::Normal => Synchronous::Normal,
+        };
+        Self { synchronous, busy_timeout_ms, readers_max, database_bytes_max }
+    }
+}
+
+impl StoreSettings {
+    /// As the store takes them.
+    #[must_use]
+    pub const fn options(&self) -> SqliteOptions {
+        let durability = match self.synchronous {
+            Synchronous::Full => Durability::Full,
+            Synchronous::Normal => Durability::Normal,
+        };
+        SqliteOptions {
+            durability,
+            busy_timeout_ms: self.busy_timeout_ms,
+            readers_max: self.readers_max,
+            database_bytes_max: self.database_bytes_max,
+        }
+    }
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// The longest message, in bytes.
+    pub message_bytes_max: usize,
+    /// How long one model round may take after its permit, in milliseconds.
+    pub round_ms_max: u64,
+    /// After which an idle conversation leaves memory, in milliseconds.
+    pub hibernate_ms: u64,
+    /// Conversations in memory at most.
+    pub engines_max: usize,
+    /// After which a stuck actor is killed, in milliseconds.
+    pub stuck_ms_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let kernel = KernelLimits::default();
+        Self {
+            message_bytes_max: kernel.message_bytes_max,
+            round_ms_max: kernel.round_ms_max,
+            hibernate_ms: kernel.hibernate_ms,
+            engines_max: kernel.engines_max,
+            stuck_ms_max: kernel.stuck_ms_max,
+        }
+    }
+}
+
+/// `[sub_agent]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SubAgent {
+    /// How they call skills: commands in fenced blocks (`cmd`) or the scoped tool (`json`).
+    pub interface: SubAgentInterface,
+}
+
+/// `[user.<id>]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Person {
+    /// What the user is called.
+    pub name: String,
+    /// IANA name of the time zone; absent means the general one.
+    pub timezone: Option<String>,
+}
+
+/// `[client]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Client {
+    /// The server to talk to; absent means the one that uses the data folder, or listens at `server.bind`.
+    pub url: Option<String>,
+    /// The key to show it.
+    pub key: Option<Secret>,
+    /// A file that holds the key.
+    pub key_file: Option<PathBuf>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// `error`, `warn`, `info`, `debug`, `trace`, or for each module: `info,annie_actors=debug`.
+    pub level: String,
+    /// How the lines look.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// `[metrics]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Metrics {
+    /// Whether the server counts, and serves `/metrics`.
+    pub enabled: bool,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+impl Config {
+    /// Limits as the kernel takes them.
+    #[must_use]
+    pub fn kernel_limits(&self) -> KernelLimits {
+        KernelLimits {
+            mode: self.mode,
+            turn: TurnLimits { interface: self.sub_agent.interface, ..self.turn.clone() },
+            breaker: self.breaker,
+            round_ms_max: self.limits.round_ms_max,
+            hibernate_ms: self.limits.hibernate_ms,
+            engines_max: self.limits.engines_max,
+            stuck_ms_max: self.limits.stuck_ms_max,
+            message_bytes_max: self.limits.message_bytes_max,
+            queue: self.queue.clone(),
+        }
+    }
+
+    /// What the types cannot say.
+    pub(super) fn check(&self) -> Result<(), KeyError> {
+        let at_least_1 = [
+            ("limits", "message_bytes_max", self.limits.message_bytes_max as u64),
+            ("limits", "round_ms_max", self.limits.round_ms_max),
+            ("limits", "hibernate_ms", self.limits.hibernate_ms),
+            ("limits", "engines_max", self.limits.engines_max as u64),
+            ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
+            ("store", "readers_max", u64::from(self.store.readers_max)),
+            ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
+            ("breaker", "open_ms", self.breaker.open_ms),
+            ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
+            ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
+            ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
+            ("turn", "window_ms", self.turn.window_ms),
+            ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
+            ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
+            ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
+        ];
+        if let Some((table, key, _)) = at_least_1.iter().find(|(_, _, value)| *value == 0) {
+            return Err(KeyError::value(&[table, key], "it is 0", "give at least 1"));
+        }
+        let turn = &self.turn;
+        if turn.history_tokens_max() == 0 {
+            let what = "it is not larger than system_tokens_reserve and response_tokens_reserve together";
+            return Err(KeyError::value(&["turn", "context_tokens_max"], what, "raise it, or lower the reserves"));
+        }
+        if turn.agent_calls_default > turn.agent_calls_max {
+            let what = "it is larger than agent_calls_max";
+            return Err(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
+        }
+        if let Some(zone) = &self.timezone {
+            check_zone(&["timezone"], zone)?;
+        }
+        for (id, person) in &self.user {
+            if UserId::new(id.as_str()).is_err() {
+                let fix = "use 1 to 128 bytes without control characters";
+                return Err(KeyError::value(&["user", id], "it cannot be a user id", fix));
+            }
+            if let Some(zone) = &person.timezone {
+                check_zone(&["user", id, "timezone"], zone)?;
+            }
+        }
+        if let Some(url) = &self.client.url
+            && !url.starts_with("http://")
+            && !url.starts_with("https://")
+        {
+            let fix = "write it as http://127.0.0.1:7420";
+            return Err(KeyError::value(&["client", "url"], "it does not begin with http:// or https://", fix));
+        }
+        if self.client.key.is_some() && self.client.key_file.is_some() {
+            return Err(KeyError::value(&["client", "key"], "key_file is given too", "keep one of the two"));
+        }
+        if tracing_subscriber::EnvFilter::try_new(&self.log.level).is_err() {
+            let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
+            return Err(KeyError::value(&["log", "level"], "it is no log level", fix));
+        }
+        self.check_backends()
+    }
+
+    fn check_backends(&self) -> Result<(), KeyError> {
+        for (at, backend) in self.backend.iter().enumerate() {
+            let index = at.to_string();
+            backend.check(&index)?;
+            if self.backend[..at].iter().any(|b| b.model.name == backend.model.name) {
+                let what = format!("another backend is named {:?} too", backend.model.name);
+                return Err(KeyError::value(&["backend", &index, "name"], &what, "give each its own name"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_zone(path: &[&str], zone: &str) -> Result<(), KeyError> {
+    if zone.parse::<chrono_tz::Tz>().is_ok() {
+        return Ok(());
+    }
+    let what = format!("there is no time zone {zone:?}");
+    Err(KeyError::value(path, &what, "write an IANA name, such as Europe/Prague or UTC"))
+}

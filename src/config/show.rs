@@ -1,0 +1,64 @@
+//! The effective configuration, one line for each value, for `annie config show`. Secrets are masked.
+
+use toml::{Table, Value};
+
+use super::{
+    error::Place,
+    layers::{Loaded, leaves},
+    settings::Config,
+    typed::dotted,
+};
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// `server.bind`, `backend.0.model`.
+    pub key: String,
+    /// As it would be written in TOML.
+    pub value: Value,
+    /// Where it comes from.
+    pub origin: Place,
+}
+
+/// Every value that is set, sorted by key as the file has them.
+///
+/// # Errors
+/// If a value cannot be said in TOML (a number beyond 2^63).
+pub fn lines(loaded: &Loaded) -> Result<Vec<Line>, toml::ser::Error> {
+    let table = table(&loaded.config)?;
+    let lines = leaves(&table).into_iter().map(|path| {
+        let value = path.iter().try_fold(Value::Table(table.clone()), down).unwrap_or(Value::Boolean(false));
+        let origin = loaded.origins.get(&path).cloned().unwrap_or(Place::Default);
+        Line { key: dotted(&path), value, origin }
+    });
+    Ok(lines.collect())
+}
+
+fn down(value: Value, part: &String) -> Option<Value> {
+    match value {
+        Value::Table(mut table) => table.remove(part),
+        Value::Array(mut list) => part.parse().ok().filter(|at| *at < list.len()).map(|at: usize| list.swap_remove(at)),
+        _ => None,
+    }
+}
+
+/// The configuration as one table, backends included.
+pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
+    let mut table = Table::try_from(config)?;
+    if let Some(Value::Table(turn)) = table.get_mut("turn") {
+        turn.remove("interface");
+    }
+    // An empty table says nothing.
+    table.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
+    let mut list = Vec::new();
+    for backend in &config.backend {
+        let mut one = Table::try_from(&backend.model)?;
+        one.extend(Table::try_from(&backend.pool)?);
+        one.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
+        list.push(Value::Table(one));
+    }
+    if !list.is_empty() {
+        table.insert("backend".to_owned(), Value::Array(list));
+    }
+    Ok(table)
+}

@@ -1,0 +1,371 @@
+//! The overlay, the errors' words, and that no key is dead.
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use annie_actors::KernelLimits;
+use annie_core::{event::Mode, limits::SubAgentInterface};
+use annie_llm::Profile;
+use annie_store::Durability;
+use toml::Value;
+
+use super::{show::table, typed::typed, *};
+
+fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// What a file's error says, without the folder.
+fn told(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Sources::only(file(&folder, "annie.toml", text)).load().unwrap_err();
+    let said = format!("{error}; {}", error.fix);
+    said.replace(&format!("{}/", folder.path().display()), "")
+}
+
+fn told_of_variable(name: &str, value: &str) -> String {
+    let sources = Sources { environment: Environment::of(&[(name, value)]), ..Sources::default() };
+    let error = sources.load().unwrap_err();
+    format!("{error}; {}", error.fix)
+}
+
+#[test]
+fn an_error_says_where_what_and_how_to_put_it_right() {
+    for (text, said) in [
+        ("[server]\nbnd = \"x\"\n", "annie.toml:2:1: unknown key `server.bnd`; did you mean `bind`?"),
+        ("[sever]\n", "annie.toml:1:2: unknown key `sever`; did you mean `server`?"),
+        ("[[backnd]]\n", "annie.toml:1:3: unknown key `backnd`; did you mean `backend`?"),
+        ("[log]\ncolour = 1\n", "annie.toml:2:1: unknown key `log.colour`; known here are format, level"),
+        (
+            "[server]\nbind = \"nowhere\"\n",
+            "annie.toml:2:8: `server.bind`: invalid socket address syntax; see `annie config init` for every key and its values",
+        ),
+        (
+            "mode = \"chaos\"\n",
+            "annie.toml:1:8: `mode`: unknown variant `chaos`, expected one of `multi_agent`, `single_loop`, `direct`; \
+             see `annie config init` for every key and its values",
+        ),
+        (
+            "[queue.depth_per_user]\nhihg_max = 1\n",
+            "annie.toml:2:1: unknown key `queue.depth_per_user.hihg_max`; did you mean `high_max`?",
+        ),
+        (
+            "[turn]\ninterface = \"json\"\n",
+            "annie.toml:2:1: unknown key `turn.interface`; it is set as `sub_agent.interface`",
+        ),
+        (
+            "[[backend]]\nname = \"a\"\nmodle = \"m\"\n",
+            "annie.toml:3:1: unknown key `backend.0.modle`; did you mean `model`?",
+        ),
+        ("[[backend]]\nslot = 1\n", "annie.toml:2:1: unknown key `backend.0.slot`; did you mean `slots`?"),
+        (
+            "[user.\"ann@x.org\"]\nnam = \"Ann\"\n",
+            "annie.toml:2:1: unknown key `user.\"ann@x.org\".nam`; did you mean `name`?",
+        ),
+        (
+            "[server\n",
+            "annie.toml:1:8: not TOML: unclosed table, expected `]`; see https://toml.io, or `annie config init` for an example",
+        ),
+        ("[limits]\nround_ms_max = 0\n", "annie.toml:2:1: `limits.round_ms_max`: it is 0; give at least 1"),
+        (
+            "[user.ann]\ntimezone = \"Mars/Base\"\n",
+            "annie.toml:2:1: `user.ann.timezone`: there is no time zone \"Mars/Base\"; write an IANA name, such as Europe/Prague or UTC",
+        ),
+        (
+            "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"ftp://x\"\n",
+            "annie.toml:4:1: `backend.0`: base_url must begin with http:// or https://, not ftp:; see `annie config init` for an example",
+        ),
+    ] {
+        assert_eq!(told(text), said);
+    }
+}
+
+#[test]
+fn no_error_repeats_a_secret() {
+    for text in [
+        "[[backend]]\nname = \"a\"\napi_key = 12345678\n",
+        "[[backend]]\nname = \"a\"\nheaders = { x = 12345678 }\n",
+        "[client]\nkey = 12345678\n",
+        "[client]\nkey = \"12345678\nurl = 1\n",
+        "[client]\nkey = \"12345678\"\nkey_file = \"k\"\n",
+    ] {
+        let said = told(text);
+        assert!(!said.contains("12345678"), "{said}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_no_setting_is_refused() {
+    assert_eq!(
+        told_of_variable("ANNIE__SERVER__BNID", "x"),
+        "ANNIE__SERVER__BNID: unknown key `server.bnid`; did you mean ANNIE__SERVER__BIND?"
+    );
+    assert_eq!(
+        told_of_variable("ANNIE__SEVER__BIND", "x"),
+        "ANNIE__SEVER__BIND: unknown key `sever`; did you mean ANNIE__SERVER__BIND?"
+    );
+    assert!(told_of_variable("ANNIE__LIMITS__ROUND_MS_MAX", "soon").starts_with("ANNIE__LIMITS__ROUND_MS_MAX: "));
+    assert!(told_of_variable("ANNIE__BACKEND__0__MODLE", "m").contains("ANNIE__BACKEND__0__MODEL"));
+    assert!(told_of_variable("ANNIE_MODEL", "m").contains("OPENROUTER_API_KEY"));
+}
+
+#[test]
+fn a_later_layer_wins_and_every_value_knows_where_it_comes_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let system = file(
+        &folder,
+        "system.toml",
+        "mode = \"direct\"\n[limits]\nengines_max = 1\nround_ms_max = 1\nstuck_ms_max = 1\n",
+    );
+    let user = file(&folder, "user.toml", "[limits]\nround_ms_max = 2\nstuck_ms_max = 2\nhibernate_ms = 2\n");
+    let asked =
+        file(&folder, "asked.toml", "[limits]\nstuck_ms_max = 3\nhibernate_ms = 3\n[server]\nuser = \"file\"\n");
+    let sources = Sources {
+        files: vec![system.clone(), folder.path().join("missing.toml"), user.clone()],
+        asked: Some(asked.clone()),
+        environment: Environment::of(&[
+            ("ANNIE__LIMITS__HIBERNATE_MS", "4"),
+            ("ANNIE__SERVER__USER", "variable"),
+            ("ANNIE__LOG__LEVEL", "debug"),
+            ("ANNIE__USER__ANN__NAME", "5"),
+            ("ANNIE_UNRELATED", "x"),
+        ]),
+        flags: vec![Flag { name: "--user", path: &["server", "user"], value: Value::from("flag") }],
+    };
+    let loaded = sources.load().unwrap();
+    let config = &loaded.config;
+    let limits = &config.limits;
+    assert_eq!((limits.engines_max, limits.round_ms_max, limits.stuck_ms_max, limits.hibernate_ms), (1, 2, 3, 4));
+    assert_eq!((config.mode, config.server.user.as_str(), config.log.level.as_str()), (Mode::Direct, "flag", "debug"));
+    assert_eq!(config.user["ann"].name, "5", "a text may look like a number");
+    assert_eq!(loaded.files, [system.clone(), user, asked.clone()]);
+    assert_eq!(loaded.origin(&["mode"]), Place::File { path: system, at: Some((1, 1)) });
+    assert_eq!(loaded.origin(&["limits", "stuck_ms_max"]), Place::File { path: asked, at: Some((2, 1)) });
+    assert_eq!(loaded.origin(&["limits", "hibernate_ms"]).to_string(), "ANNIE__LIMITS__HIBERNATE_MS");
+    assert_eq!(loaded.origin(&["server", "user"]).to_string(), "--user");
+    assert_eq!(loaded.origin(&["server", "bind"]), Place::Default);
+}
+
+#[test]
+fn a_file_that_was_asked_for_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Sources::only(folder.path().join("none.toml")).load().unwrap_err();
+    assert!(error.what.contains("cannot be read") && error.fix.contains("annie config init"), "{error:?}");
+}
+
+#[test]
+fn a_backend_comes_from_a_file_with_its_secret_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = file(&folder, "key", "sk-from-file\n");
+    let text = format!(
+        "[[backend]]\nname = \"a\"\nbase_url = \"http://x/v1\"\nmodel = \"m\"\nslots = 1\napi_key_file = {key:?}\n\
+         [[backend]]\nname = \"b\"\nbase_url = \"http://y/v1\"\nmodel = \"m\"\napi_key_env = \"B_KEY\"\n"
+    );
+    let path = file(&folder, "annie.toml", &text);
+    let environment = Environment::of(&[("B_KEY", "sk-from-env"), ("ANNIE__BACKEND__1__MODEL", "n")]);
+    let loaded = Sources { environment: environment.clone(), ..Sources::only(path) }.load().unwrap();
+    let [a, b] = loaded.config.backend.as_slice() else { panic!("two backends") };
+    let (a, b) = (a.ready(&environment).unwrap(), b.ready(&environment).unwrap());
+    assert_eq!((a.slots, a.model.api_key.unwrap().expose()), (1, "sk-from-file"));
+    assert_eq!((b.model.model.as_str(), b.model.api_key.unwrap().expose()), ("n", "sk-from-env"));
+    let none = loaded.config.backend[1].ready(&Environment::default()).err().unwrap();
+    assert_eq!(none.to_string(), "B_KEY: backend `b` wants its key from here, and it is not set or empty");
+    let shown: Vec<String> = lines(&loaded).unwrap().iter().map(|l| format!("{} {}", l.key, l.value)).collect();
+    assert!(!shown.join("\n").contains("sk-from"), "{shown:?}");
+    assert!(shown.contains(&"backend.1.model \"n\"".to_owned()), "{shown:?}");
+}
+
+#[test]
+fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
+    let load = |variables: &[(&str, &str)]| {
+        let sources = Sources { environment: Environment::of(variables), ..Sources::default() };
+        sources.load().unwrap().config.backend
+    };
+    assert!(load(&[("OPENAI_API_KEY", "sk-1")]).is_empty());
+    let [openai] = &load(&[("OPENAI_API_KEY", "sk-1"), ("ANNIE_MODEL", "m")])[..] else { panic!("one") };
+    assert_eq!((openai.model.profile, openai.model.base_url.as_str()), (Profile::OpenAi, "https://api.openai.com/v1"));
+    assert_eq!(openai.pool.api_key_env.as_deref(), Some("OPENAI_API_KEY"));
+    let [router] = &load(&[("OPENAI_API_KEY", "1"), ("OPENROUTER_API_KEY", "2"), ("ANNIE_MODEL", "m")])[..] else {
+        panic!("one")
+    };
+    assert_eq!(router.model.profile, Profile::OpenRouter);
+    let [local] = &load(&[("OPENAI_BASE_URL", "http://127.0.0.1:11434/v1"), ("ANNIE_MODEL", "m")])[..] else {
+        panic!("one")
+    };
+    assert_eq!((local.model.profile, local.pool.api_key_env.as_deref()), (Profile::Ollama, None));
+}
+
+#[test]
+fn backends_of_a_later_file_stand_in_place_of_the_earlier_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = |name: &str| format!("[[backend]]\nname = \"{name}\"\nbase_url = \"http://x/v1\"\nmodel = \"m\"\n");
+    let first = file(&folder, "first.toml", &(backend("a") + &backend("b")));
+    let second = file(&folder, "second.toml", &backend("c"));
+    let environment = Environment::of(&[("ANNIE_MODEL", "other")]);
+    let sources = Sources { files: vec![first], asked: Some(second), environment, ..Sources::default() };
+    let loaded = sources.load().unwrap();
+    assert_eq!(loaded.config.backend.len(), 1);
+    assert_eq!(
+        (loaded.config.backend[0].model.name.as_str(), loaded.config.backend[0].model.model.as_str()),
+        ("c", "other")
+    );
+    assert!(loaded.origins.keys().all(|path| path[0] != "backend" || path[1] == "0"), "{:?}", loaded.origins);
+}
+
+/// Every key with another value than its default.
+const OTHERWISE: &str = r#"
+mode = "direct"
+timezone = "Asia/Tokyo"
+[server]
+bind = "127.0.0.1:1"
+user = "ann"
+require_key = true
+[client]
+url = "http://127.0.0.1:2"
+key_file = "k"
+[data]
+folder = "d"
+[store]
+synchronous = "normal"
+busy_timeout_ms = 1
+readers_max = 9
+database_bytes_max = 100000000
+[user.ann]
+name = "Ann"
+timezone = "Europe/Prague"
+[limits]
+message_bytes_max = 1
+round_ms_max = 2
+hibernate_ms = 3
+engines_max = 4
+stuck_ms_max = 5
+[turn]
+agents_max = 1
+skill_calls_max = 2
+iterations_max = 3
+single_loop_calls_max = 4
+agent_calls_default = 6
+agent_calls_max = 7
+agent_round_ms_max = 8
+window_calls_max = 9
+window_ms = 10
+crashes_max = 11
+restarts_max = 12
+context_tokens_max = 9000
+system_tokens_reserve = 14
+response_tokens_reserve = 15
+[sub_agent]
+interface = "json"
+[queue]
+waiting_max = 1
+aging_ms_per_class = 2
+parks_max = 4
+round_guess_ms = 5
+depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9 }
+[breaker]
+failures_max = 1
+open_ms = 2
+[log]
+level = "debug"
+format = "json"
+[metrics]
+enabled = false
+"#;
+
+#[test]
+fn every_limit_reaches_the_kernel_and_the_store() {
+    let config = typed(OTHERWISE.parse().unwrap()).unwrap();
+    config.check().unwrap();
+    let (all, usual) = (table(&config).unwrap(), table(&Config::default()).unwrap());
+    for leaf in super::layers::leaves(&all) {
+        let at = |table: &toml::Table| leaf.iter().try_fold(Value::Table(table.clone()), |v, k| v.get(k).cloned());
+        assert_ne!(at(&all), at(&usual), "{leaf:?} has its default in this test");
+    }
+    let limits = config.kernel_limits();
+    let KernelLimits {
+        mode,
+        turn,
+        breaker,
+        round_ms_max,
+        hibernate_ms,
+        engines_max,
+        stuck_ms_max,
+        message_bytes_max,
+        queue,
+    } = limits;
+    assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
+    assert_eq!((message_bytes_max, round_ms_max, hibernate_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
+    assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
+    assert_eq!((queue, breaker), (config.queue.clone(), config.breaker));
+    let options = config.store.options();
+    assert_eq!((options.durability, options.busy_timeout_ms, options.readers_max), (Durability::Normal, 1, 9));
+    assert_eq!(options.database_bytes_max, Some(100_000_000));
+}
+
+/// All keys that there are, as `table.key`.
+fn all_keys() -> BTreeSet<String> {
+    let mut keys: BTreeSet<String> = BTreeSet::new();
+    let config = typed(OTHERWISE.parse().unwrap()).unwrap();
+    let dotted = |leaf: &Vec<String>| leaf.join(".").replace("user.ann.", "user.me.");
+    keys.extend(super::layers::leaves(&table(&config).unwrap()).iter().map(dotted));
+    keys.insert("client.key".to_owned());
+    keys
+}
+
+#[test]
+fn the_sample_names_every_key_and_its_default_and_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made/annie.toml");
+    write_sample(&path).unwrap();
+    assert_eq!(Sources::only(path.clone()).load().unwrap().config, Config::default());
+    assert!(write_sample(&path).is_err(), "a file that is there stays");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let enabled = enabled_sample();
+    let config = typed(enabled.parse().unwrap()).unwrap();
+    let written: BTreeSet<String> =
+        super::layers::leaves(&enabled.parse().unwrap()).iter().map(|leaf| leaf.join(".")).collect();
+    let missing: Vec<_> = all_keys().difference(&written).cloned().collect();
+    assert!(missing.is_empty(), "the sample lacks {missing:?}");
+    // What it shows are the defaults, but for keys that have none.
+    let usual = Config::default();
+    assert_eq!(
+        (&config.limits, &config.turn, &config.queue, &config.breaker),
+        (&usual.limits, &usual.turn, &usual.queue, &usual.breaker)
+    );
+    assert_eq!((&config.server, &config.log, config.mode), (&usual.server, &usual.log, usual.mode));
+    let model = &config.backend[0].model;
+    let plain = annie_llm::ModelConfig::default();
+    assert_eq!(
+        (model.call_ms_max, model.reply_bytes_max, model.idle_ms_max),
+        (plain.call_ms_max, plain.reply_bytes_max, plain.idle_ms_max)
+    );
+}
+
+/// The sample with every commented key switched on.
+fn enabled_sample() -> String {
+    let is_key = |line: &str| {
+        line.starts_with("[")
+            || line.split_once(" = ").is_some_and(|(key, _)| key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+    };
+    let lines = SAMPLE.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if is_key(rest) => rest,
+        _ => line,
+    });
+    // Top-level keys stand before the first table in the file already.
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_machine_has_a_time_zone_and_folders() {
+    let environment =
+        Environment::of(&[("TZ", ":Europe/Prague"), ("HOME", "/home/ann"), ("XDG_CONFIG_HOME", "relative")]);
+    assert_eq!(environment.timezone(), "Europe/Prague");
+    assert_eq!(environment.user_file().unwrap(), PathBuf::from("/home/ann/.config/annie/annie.toml"));
+    assert_eq!(environment.data_folder().unwrap(), PathBuf::from("/home/ann/.local/share/annie"));
+    assert!(Environment::of(&[("TERM", "dumb")]).no_color() && !Environment::default().no_color());
+}

@@ -1,0 +1,127 @@
+//! From a table of TOML values to a [`Config`], with the path of whatever does not fit.
+
+use annie_core::skill::edit_distance;
+use annie_llm::ModelConfig;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+use toml::{Table, Value};
+
+use super::{
+    backend::{BackendConfig, Pool},
+    settings::Config,
+};
+
+/// Keys whose values must not be repeated.
+const SECRET_KEYS: [&str; 4] = ["api_key", "proxy", "headers", "key"];
+
+/// A key that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyError {
+    /// The tables and the key; a place in a list is its number.
+    pub path: Vec<String>,
+    /// Whether the key itself is wrong, rather than its value.
+    pub is_key: bool,
+    /// What is wrong.
+    pub what: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+impl KeyError {
+    /// A value that does not fit; `what` goes on after the key's name.
+    pub fn value(path: &[&str], what: &str, fix: &str) -> Self {
+        let path: Vec<String> = path.iter().map(|s| (*s).to_owned()).collect();
+        Self { what: format!("`{}`: {what}", dotted(&path)), path, is_key: false, fix: fix.to_owned() }
+    }
+}
+
+/// A path as people write it.
+pub fn dotted(path: &[String]) -> String {
+    let mut text = String::new();
+    for part in path {
+        let plain = !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if !text.is_empty() {
+            text.push('.');
+        }
+        if plain { text.push_str(part) } else { text.push_str(&format!("{part:?}")) }
+    }
+    text
+}
+
+/// The configuration that a table says, defaults filled in. Only its shape is checked.
+pub fn typed(mut table: Table) -> Result<Config, KeyError> {
+    if table.get("turn").and_then(|t| t.get("interface")).is_some() {
+        return Err(KeyError {
+            path: vec!["turn".to_owned(), "interface".to_owned()],
+            is_key: true,
+            what: "unknown key `turn.interface`".to_owned(),
+            fix: "it is set as `sub_agent.interface`".to_owned(),
+        });
+    }
+    let backends = table.remove("backend");
+    let mut config: Config = read(Value::Table(table), &[], &["backend"])?;
+    if let Some(backends) = backends {
+        let Value::Array(list) = backends else {
+            return Err(KeyError::value(&["backend"], "it is not a list", "begin each backend with `[[backend]]`"));
+        };
+        config.backend =
+            list.into_iter().enumerate().map(|(at, value)| backend(at, value)).collect::<Result<_, _>>()?;
+    }
+    Ok(config)
+}
+
+fn backend(at: usize, value: Value) -> Result<BackendConfig, KeyError> {
+    let path = ["backend".to_owned(), at.to_string()];
+    let Value::Table(table) = value else {
+        return Err(KeyError::value(&["backend", &path[1]], "it is not a table", "begin it with `[[backend]]`"));
+    };
+    let (own, rest): (Table, Table) =
+        table.into_iter().partition(|(key, _)| BackendConfig::POOL_KEYS.contains(&key.as_str()));
+    let pool: Pool = read(Value::Table(own), &path, &[])?;
+    let model: ModelConfig = read(Value::Table(rest), &path, &BackendConfig::POOL_KEYS)?;
+    Ok(BackendConfig { pool, model })
+}
+
+/// Reads one value at a path; `more` are keys that were taken out of it before.
+fn read<T: DeserializeOwned>(value: Value, at: &[String], more: &[&str]) -> Result<T, KeyError> {
+    serde_path_to_error::deserialize(value).map_err(|e| {
+        let mut path = at.to_vec();
+        path.extend(e.path().iter().filter_map(|segment| match segment {
+            Segment::Map { key } => Some(key.clone()),
+            Segment::Seq { index } => Some(index.to_string()),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        }));
+        told(path, e.inner().message(), at.len(), more)
+    })
+}
+
+/// Turns serde's words into ours. `more` are keys that are known at this depth besides those that serde names.
+fn told(mut path: Vec<String>, said: &str, depth: usize, more: &[&str]) -> KeyError {
+    let Some((wrong, expected)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) else {
+        let name = dotted(&path);
+        let is_secret = path.iter().any(|part| SECRET_KEYS.contains(&part.as_str()));
+        let what = if is_secret { "it is not a text" } else { said.trim() };
+        let what = format!("`{name}`: {what}");
+        return KeyError {
+            path,
+            is_key: false,
+            what,
+            fix: "see `annie config init` for every key and its values".into(),
+        };
+    };
+    if path.last().is_none_or(|last| last != wrong) {
+        path.push(wrong.to_owned());
+    }
+    // Every second piece between back ticks is a name.
+    let more = more.iter().copied().filter(|_| path.len() == depth + 1);
+    let mut known: Vec<&str> = expected.split('`').skip(1).step_by(2).chain(more).collect();
+    known.retain(|key| *key != "interface" || path.first().is_none_or(|table| table != "turn"));
+    known.sort_unstable();
+    let near = known.iter().map(|key| (edit_distance(wrong, key), *key)).min();
+    let fix = match near {
+        Some((distance, key)) if distance <= 2 || key.contains(wrong) => format!("did you mean `{key}`?"),
+        _ if known.is_empty() => "remove it".to_owned(),
+        _ => format!("known here are {}", known.join(", ")),
+    };
+    KeyError { what: format!("unknown key `{}`", dotted(&path)), path, is_key: true, fix }
+}
