@@ -154,6 +154,12 @@ impl UserId {
         Ok(Self(text))
     }
 
+    /// The one user of a machine where nobody is named.
+    #[must_use]
+    pub fn local() -> Self {
+        Self("me".to_owned())
+    }
+
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {

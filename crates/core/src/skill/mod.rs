@@ -6,8 +6,7 @@ mod set;
 use serde::{Deserialize, Serialize};
 
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
-pub(crate) use set::edit_distance;
-pub use set::{DomainBrief, SkillSet, valid_skill_name};
+pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
 
 /// What may happen if a run is repeated (ruling 6). Recovery looks at this and at nothing else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -137,8 +137,9 @@ pub fn valid_skill_name(name: &str) -> bool {
         })
 }
 
-/// Levenshtein distance in characters.
-pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
+/// Levenshtein distance in characters: how far a mistyped word is from a known one.
+#[must_use]
+pub fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().enumerate() {
