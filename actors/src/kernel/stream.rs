@@ -10,7 +10,7 @@ use annie_core::{
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::{Kernel, KernelError, PAGE_MAX};
+use super::{Kernel, KernelError, PAGE_MAX, Submission, Submitted};
 use crate::hub::{Hub, Live};
 
 /// One thing that a follower sees.
@@ -59,19 +59,36 @@ impl Kernel {
     /// If there is no such conversation that the scope sees.
     pub async fn follow(&self, scope: Scope, conversation: ConversationId, after: Seq) -> Result<Follow, KernelError> {
         // Listening begins before the log is read, so that nothing falls in between.
-        let live = self.wiring.hub.subscribe(conversation);
-        let follow = Follow {
+        let follow = self.listen(scope.clone(), conversation, after);
+        self.conversation(scope, conversation).await?;
+        Ok(follow)
+    }
+
+    /// Takes in a message and follows its conversation from the message on. Listening begins before the message is
+    /// stored, so that no draft of its turn is missed, except of a repeat whose turn was under way.
+    ///
+    /// # Errors
+    /// As [`Kernel::submit`].
+    pub async fn ask(&self, mut message: Submission) -> Result<(Submitted, Follow), KernelError> {
+        let fresh = || ConversationId::from_uuid(self.wiring.env.uuid());
+        let conversation = *message.conversation.get_or_insert_with(fresh);
+        let mut follow = self.listen(Scope::User(message.user.clone()), conversation, Seq(0));
+        let submitted = self.submit(message).await?;
+        follow.seen = submitted.seq;
+        Ok((submitted, follow))
+    }
+
+    fn listen(&self, scope: Scope, conversation: ConversationId, after: Seq) -> Follow {
+        Follow {
             kernel: self.clone(),
-            scope: scope.clone(),
+            scope,
             conversation,
-            live: Some(live),
+            live: Some(self.wiring.hub.subscribe(conversation)),
             hub: self.wiring.hub.clone(),
             seen: after,
             page: Vec::new(),
             behind: true,
-        };
-        self.conversation(scope, conversation).await?;
-        Ok(follow)
+        }
     }
 }
 
@@ -104,7 +121,7 @@ impl Follow {
                     return Ok(Some(StreamItem::Event(event)));
                 }
                 // A gap: another node's event, or one that came while this was being read.
-                Ok(Live::Event(_)) | Err(RecvError::Lagged(_)) => self.behind = true,
+                Ok(Live::Event(_) | Live::Unsure) | Err(RecvError::Lagged(_)) => self.behind = true,
                 Ok(Live::Draft { task, round, draft }) => return Ok(Some(StreamItem::Draft { task, round, draft })),
                 Err(RecvError::Closed) => return Ok(None),
             }
