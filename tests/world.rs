@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annie_actors::{
-    Backend, Follow, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission, Submitted,
-};
+use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission, Submitted};
 use annie_core::{
     event::{Event, EventBody, Scope},
     ids::{ConversationId, Seq, TaskId, UserId},
@@ -88,20 +86,24 @@ impl World {
         self.kernel.submit(message).await.expect("the message is taken")
     }
 
-    pub async fn follow(&self, conversation: ConversationId) -> Follow {
-        self.kernel.follow(Scope::User(ann()), conversation, Seq(0)).await.expect("it can be followed")
-    }
-
     /// Waits for the final event of a task.
     pub async fn final_of(&self, conversation: ConversationId, task: TaskId) -> EventBody {
-        let mut follow = self.follow(conversation).await;
         let wait = async {
+            let mut seen = Seq(0);
             loop {
-                if let Some(StreamItem::Event(event)) = follow.next().await.expect("the log can be read")
-                    && event.task == task
-                    && event.body.is_final()
-                {
-                    return event.body.clone();
+                // A store that fails for a moment is the follower's business, too: it follows again from where it was.
+                let Ok(mut follow) = self.kernel.follow(Scope::User(ann()), conversation, seen).await else {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    continue;
+                };
+                while let Ok(Some(item)) = follow.next().await {
+                    seen = follow.seen();
+                    if let StreamItem::Event(event) = item
+                        && event.task == task
+                        && event.body.is_final()
+                    {
+                        return event.body.clone();
+                    }
                 }
             }
         };
@@ -123,7 +125,10 @@ impl World {
     }
 
     pub async fn log(&self, conversation: ConversationId) -> Vec<Event> {
-        self.kernel.events(Scope::User(ann()), conversation, Seq(0), 500).await.expect("the log can be read")
+        eventually("the log can be read", async || {
+            self.kernel.events(Scope::User(ann()), conversation, Seq(0), 500).await.ok()
+        })
+        .await
     }
 
     /// The log as `agent kind`.
@@ -157,8 +162,7 @@ pub fn check_log(log: &[Event]) {
     }
     for started in log.iter().filter(|e| matches!(e.body, EventBody::AgentStarted { .. })) {
         let same = |e: &&Event| e.task == started.task && e.agent == started.agent;
-        let reports =
-            log.iter().filter(same).filter(|e| matches!(e.body, EventBody::AgentReported { .. })).count();
+        let reports = log.iter().filter(same).filter(|e| matches!(e.body, EventBody::AgentReported { .. })).count();
         assert_eq!(reports, 1, "agent {} reported {reports} times", started.agent);
     }
 }

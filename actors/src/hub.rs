@@ -12,6 +12,8 @@ use tokio::sync::broadcast;
 pub enum Live {
     /// An event that is stored.
     Event(Arc<Event>),
+    /// Something may be stored that nobody was told of: read the log.
+    Unsure,
     /// A piece of a round that is still being written; the only thing announced before it is stored.
     Draft {
         /// Of which task.
@@ -48,6 +50,14 @@ impl Hub {
     #[must_use]
     pub fn has_listeners(&self, conversation: ConversationId) -> bool {
         self.topics.contains_key(&conversation)
+    }
+
+    /// Whoever was to tell died in between: everybody reads the log.
+    pub fn unsure(&self) {
+        for topic in &self.topics {
+            // Nobody may listen any more.
+            let _ = topic.send(Live::Unsure);
+        }
     }
 
     /// Listens from now on.

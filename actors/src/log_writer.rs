@@ -101,6 +101,7 @@ impl Node for LogWriter {
         // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
         // there yet, and the boot scan does it.
         let _ = state.args.conversations.cast(ConversationsMsg::Rescan);
+        state.args.hub.unsure();
         Ok(())
     }
 
@@ -141,6 +142,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             // Whether it is stored is not known: the askers lose their answers and find out from the log.
             tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit did not come back");
             drop(replies);
+            args.hub.unsure();
             let _ = me.cast(LogMsg::Flushed);
             return;
         };
@@ -174,6 +176,8 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
         }
         // A repeat: its first wake-up may have been lost with whoever was to give it.
         Err(AppendError::Duplicate { conversation, same: true, .. }) => wake(args, *conversation, user, None),
+        // A store that fails may have stored it all the same.
+        Err(AppendError::Store(_)) => args.hub.publish(conversation, Live::Unsure),
         Err(_) => {}
     }
 }

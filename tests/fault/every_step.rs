@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use annie_core::{
-    event::EventBody,
-    ports::FaultAction,
-};
+use annie_core::{event::EventBody, ports::FaultAction};
 use annie_testkit::{faults::FaultPlan, scripted_model::ScriptedModel};
 
 use crate::{
@@ -58,7 +55,10 @@ async fn strike_everywhere(action: FaultAction) {
     let all = steps.len();
     for (kind, point, nth) in steps {
         let plan = Arc::new(FaultPlan::once_at(&kind, &point, nth, action));
-        let (world, parts, said) = run_with(plan.clone()).await;
+        let started = run_with(plan.clone());
+        let (world, parts, said) = tokio::time::timeout(crate::world::PATIENCE, started)
+            .await
+            .unwrap_or_else(|_| panic!("{action:?} in {kind} at {point} ({nth}): the message was never taken"));
         let last = world.final_of(said.conversation, said.task).await;
         let place = format!("{action:?} in {kind} at {point} ({nth}), struck {:?}", plan.struck());
         assert!(matches!(last, EventBody::Answered { .. }), "{place}: {last:?}");
@@ -68,10 +68,15 @@ async fn strike_everywhere(action: FaultAction) {
         let log = world.log(said.conversation).await;
         check_log(&log);
         // The conversation goes on.
-        let next = world.say_in(said.conversation, "again").await;
+        let said_again = world.say_in(said.conversation, "again");
+        let next = tokio::time::timeout(crate::world::PATIENCE, said_again)
+            .await
+            .unwrap_or_else(|_| panic!("{place}: the next message was never taken"));
         world.answer(&next).await;
         eventually("the tree is whole again", async || world.kernel.health().await.ready.then_some(())).await;
-        world.kernel.stop().await;
+        tokio::time::timeout(crate::world::PATIENCE, world.kernel.stop())
+            .await
+            .unwrap_or_else(|_| panic!("{place}: does not stop; tree {:#?}", world.kernel.tree()));
     }
     // Agents run side by side, so a second passing of a point may fall away in another order of things.
     assert!(struck * 10 >= all * 9, "only {struck} of {all} faults struck");

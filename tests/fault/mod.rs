@@ -1,3 +1,4 @@
 //! Kill anything, then say what must still be true.
 
 mod every_step;
+mod process;

@@ -27,7 +27,9 @@ pub fn last_text(request: &ModelRequest) -> String {
 pub fn two_agents(request: &ModelRequest) -> annie_core::message::ModelReply {
     let last = last_text(request);
     if is_sub_agent(request) {
-        return if last.contains("[Command Result") { says(format!("Done: {last}")) } else {
+        return if last.contains("[Command Result") {
+            says(format!("Done: {last}"))
+        } else {
             let skill = if last.contains("first") { "test.put" } else { "test.send" };
             commands([format!("{skill} --what x").as_str()])
         };

@@ -8,7 +8,10 @@ use annie_core::{
 };
 
 use super::{Engine, EngineState, record};
-use crate::observe::{Context, NodeError};
+use crate::{
+    hub::Live,
+    observe::{Context, NodeError},
+};
 
 /// Events read at a time.
 const PAGE: u32 = 500;
@@ -43,6 +46,8 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
         state.conv.apply(&event);
     }
     state.read_to = state.conv.seq;
+    // The former life may have stored an event and died before anybody was told.
+    state.wiring.hub.publish(id, Live::Unsure);
     ctx.fault_point("folded").await?;
     let resumed = match (state.cause, &state.conv.turn) {
         (Some(cause), Some(turn)) => Some((turn.task, EventBody::Resumed { cause })),
