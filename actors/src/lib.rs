@@ -13,6 +13,7 @@ mod observe;
 mod park;
 mod root;
 mod scheduler;
+mod services;
 mod sub_agent;
 mod supervise;
 mod tasks;
@@ -24,4 +25,5 @@ pub use kernel::{
 };
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};
+pub use services::MakeService;
 pub use wiring::{Backend, KernelLimits, Profile, Profiles};

@@ -17,6 +17,7 @@ use crate::{
     log_writer::LogMsg,
     observe::Handle,
     scheduler::{Leases, SchedulerMsg},
+    services::ServiceList,
 };
 
 /// One model endpoint of the pool.
@@ -94,6 +95,9 @@ pub(crate) struct Wiring {
     pub scheduler: Handle<SchedulerMsg>,
     pub breakers: Handle<BreakersMsg>,
     pub conversations: Handle<ConversationsMsg>,
+    /// Long-running work of the resources (the skill folder's watcher) and of the doors (listeners).
+    pub resources: Arc<ServiceList>,
+    pub doors: Arc<ServiceList>,
 }
 
 /// Profiles by user, and the one for everybody else.

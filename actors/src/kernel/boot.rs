@@ -25,6 +25,7 @@ use crate::{
     observe::{Directory, Path, System},
     root::{Root, RootArgs},
     scheduler::{Leases, Scheduler, SchedulerArgs},
+    services::{MakeService, ServiceList, Services, ServicesMsg},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
     watchdog,
     wiring::{Backend, KernelLimits, Profiles, Wiring},
@@ -93,6 +94,8 @@ impl Kernel {
             scheduler: system.handle(&root.child("scheduler")),
             breakers: system.handle(&root.child("breakers")),
             conversations: system.handle(&root.child("conversations")),
+            resources: Arc::default(),
+            doors: Arc::default(),
         });
         let (tell, ended) = watch::channel(None);
         let args = RootArgs { tree: tree(&wiring, slots), ended: Arc::new(tell) };
@@ -117,6 +120,24 @@ impl Kernel {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Err(KernelError::Unavailable("the tree did not come up within 10 s".to_owned()))
+    }
+
+    /// Runs long work of the resources as a part of the tree, restarted when it dies: the watcher of the skill folder.
+    pub fn run_resource(&self, name: &str, make: MakeService) {
+        self.wiring.resources.add(name, make);
+        self.look("resources");
+    }
+
+    /// Runs a door's listener as a part of the tree, restarted when it dies.
+    pub fn run_door(&self, name: &str, make: MakeService) {
+        self.wiring.doors.add(name, make);
+        self.look("doors");
+    }
+
+    fn look(&self, group: &str) {
+        let group = self.system.handle::<ServicesMsg>(&Path::root().child(group));
+        // If nobody lives there, its next life looks by itself.
+        let _ = group.cast(ServicesMsg::Look);
     }
 
     /// Stops taking messages; what was taken goes on.
@@ -178,8 +199,13 @@ fn tree(wiring: &Arc<Wiring>, backends: Vec<(String, u32)>) -> SupervisorArgs {
         let wiring = wiring.clone();
         ChildSpec::permanent::<Conversations>("conversations", move || wiring.clone()).stop_within_ms(15_000)
     };
+    let group = |name: &'static str, list: &Arc<ServiceList>| {
+        let list = list.clone();
+        ChildSpec::permanent::<Services>(name, move || list.clone())
+    };
+    let (resources, doors) = (group("resources", &wiring.resources), group("doors", &wiring.doors));
     SupervisorArgs {
-        children: vec![infra.stop_within_ms(8_000), scheduler, breakers, conversations],
+        children: vec![infra.stop_within_ms(8_000), resources, scheduler, breakers, conversations, doors],
         budget: BudgetLimits { restarts_max: 20, window_ms: 30_000 },
     }
 }
