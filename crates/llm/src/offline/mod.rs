@@ -1,2 +1,157 @@
-//! Planner.
+//! The offline planner: Annie's model when none is configured. It is no language model and says so. It takes a request
+//! apart into wishes, finds the skills that serve them by the catalogue that the prompt shows, and answers in the same
+//! shapes as a model: tool calls, `cmd` blocks, words. It sees nothing but the [`ModelRequest`], keeps no state between
+//! calls, and gives the same reply for the same request.
+//!
+//! The way of a request: [`turn`] reads what was asked and what was done since; [`clauses`] takes it apart; [`choose`]
+//! finds the skill of each clause by [`rules`] or likeness; [`fill`] finds its arguments; [`goal`] knows which call comes
+//! next; [`orchestrate`] and [`execute`] write the reply; [`answer`] tells people what came of it.
+
+mod answer;
+mod catalog;
+mod choose;
+mod clauses;
+mod dates;
+mod execute;
+mod fill;
+mod goal;
+mod orchestrate;
+mod pattern;
+mod rules;
+#[cfg(test)]
+mod testing;
+mod text;
+mod turn;
+
+use annie_core::{
+    message::{Finish, ModelError, ModelReply, ModelRequest, ToolCall},
+    ports::{Draft, DraftSink, Fut, Model},
+};
+use catalog::Catalog;
+use execute::{Interface, Reply};
+use turn::Turn;
+
+/// The planner's name, in events and in `/v1/models`.
+pub const OFFLINE_ID: &str = "offline-planner";
+
+/// A deterministic planner that stands in for a model.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct OfflinePlanner;
+
+impl OfflinePlanner {
+    /// The planner. It has no settings.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self
+    }
+
+    /// The reply to a request. Pure.
+    #[must_use]
+    pub fn plan(&self, request: &ModelRequest) -> ModelReply {
+        let catalog = Catalog::of(request);
+        let has = |name: &str| request.tools.iter().any(|t| t.name == name);
+        let turn = |is_mission| Turn::read(request, is_mission);
+        let instructions = turn(false).said.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
+        let reply = if let Some((skill, _)) = instructions.filter(|_| !request.tools.is_empty()) {
+            Reply::Say(answer::instructions(skill, &catalog))
+        } else if has("dispatch_agent") {
+            orchestrate::orchestrate(&turn(false), catalog)
+        } else if has("use_skill") && has("get_skill") {
+            execute::alone(&turn(false), Interface::UseSkill, catalog)
+        } else if has("use_skill") {
+            execute::sub_agent(&turn(true), Interface::UseSkill, &catalog)
+        } else if request.tools.is_empty() && !catalog.is_empty() {
+            execute::sub_agent(&turn(true), Interface::Cmd, &catalog)
+        } else {
+            execute::alone(&turn(false), Interface::Direct, catalog)
+        };
+        let mut whole = ModelReply { model: OFFLINE_ID.to_owned(), ..ModelReply::default() };
+        match reply {
+            Reply::Say(text) => whole.text = text,
+            Reply::Tools(calls) => {
+                let round = fingerprint(request);
+                whole.finish = Finish::ToolCalls;
+                whole.tool_calls = calls
+                    .into_iter()
+                    .enumerate()
+                    .map(|(n, (name, arguments))| ToolCall {
+                        id: format!("plan_{round:016x}_{n}"),
+                        name,
+                        arguments: arguments.to_string(),
+                    })
+                    .collect();
+            }
+        }
+        whole
+    }
+}
+
+/// Tells rounds apart, so that no two rounds of a turn use the same call ids: FNV-1a over what the context holds.
+fn fingerprint(request: &ModelRequest) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut eat = |text: &str| {
+        for byte in text.bytes().chain([0xff]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    eat(&request.session_id);
+    for message in &request.messages {
+        use annie_core::message::Message;
+        match message {
+            Message::User { text, .. } => eat(text),
+            Message::Assistant { text, tool_calls } => {
+                eat(text);
+                tool_calls.iter().for_each(|call| eat(&call.id));
+            }
+            Message::Tool { call_id, text } => {
+                eat(call_id);
+                eat(text);
+            }
+        }
+    }
+    hash
+}
+
+/// Sends a text in chunks of a few words, as a model's stream would come.
+fn stream(text: &str, drafts: &DraftSink) {
+    const WORDS_PER_CHUNK: usize = 4;
+    let mut start = 0;
+    let mut words = 0;
+    for (at, _) in text.match_indices(' ') {
+        words += 1;
+        if words == WORDS_PER_CHUNK {
+            drafts(Draft::Text(text[start..=at].to_owned()));
+            start = at + 1;
+            words = 0;
+        }
+    }
+    if start < text.len() {
+        drafts(Draft::Text(text[start..].to_owned()));
+    }
+}
+
+impl Model for OfflinePlanner {
+    fn id(&self) -> &str {
+        OFFLINE_ID
+    }
+
+    fn about(&self) -> String {
+        "Annie's offline planner: it carries out requests with the installed skills and is not a language model"
+            .to_owned()
+    }
+
+    fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
+        Box::pin(async move {
+            let reply = self.plan(request);
+            stream(&reply.text, &drafts);
+            Ok(reply)
+        })
+    }
+
+    fn check(&self) -> Fut<'_, Result<(), ModelError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests;

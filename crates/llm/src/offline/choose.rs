@@ -1,0 +1,232 @@
+//! Which skill a clause asks for: one that it names, one whose phrases it uses, or one whose name and description it
+//! resembles.
+
+use std::{ops::Range, sync::LazyLock};
+
+use super::{
+    catalog::{Catalog, Skill},
+    pattern::{Fit, Pattern},
+    rules::{RULES, Shape},
+    text::{Text, Word},
+};
+
+/// How a skill was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum How {
+    /// Its name stands at the beginning: flags may follow.
+    Named,
+    /// A phrase of a bundled skill.
+    Phrase { shape: Shape, fit: Fit },
+    /// It resembles; the first word behind verb and noun.
+    Likeness { rest: usize },
+}
+
+/// A chosen skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The skill's name.
+    pub skill: String,
+    /// The clause's first word behind politeness.
+    pub start: usize,
+    /// How it was chosen.
+    pub how: How,
+}
+
+/// Words in front of a request that say nothing about it.
+static POLITE: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    [
+        "would you mind",
+        "hey|hi|hello|ok|okay|yo|dear annie|assistant?",
+        "annie",
+        "please|kindly|just|now|also|and|then|so|well|um|umm|uh|er|erm|hmm|plus|finally|lastly|next|first|afterwards|but",
+        "after that|this",
+        "can|could|would|will|might you please|kindly|just|also?",
+        "i want|need you to",
+        "i would like|love|appreciate you|if to|you? could?",
+        "go ahead and",
+        "let us",
+        "be so kind as|and to?",
+        "do me a favor|favour and?",
+        "yes|yeah|sure|right|alright|thanks|great|good|perfect",
+    ]
+    .into_iter()
+    .map(Pattern::new)
+    .collect()
+});
+
+/// Words in front of a question.
+static ASKING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    [
+        "tell|telling|show|showing|give|giving|remind|inform me",
+        "let me know",
+        "do you know",
+        "i want|need|wish to know|see|hear",
+        "i would like|love to know|see|hear",
+        "i am wondering|curious",
+        "check|see|find|look out?",
+        "any idea",
+    ]
+    .into_iter()
+    .map(Pattern::new)
+    .collect()
+});
+
+/// Wishes that wrap a request: `I'd like to add a task`.
+static WISHING: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
+    [
+        "i want|need|have to",
+        "i would like|love to",
+        "help me to?",
+        "let me",
+        "is it possible to",
+        "you should|must|can",
+        "we should",
+    ]
+    .into_iter()
+    .map(Pattern::new)
+    .collect()
+});
+
+const QUESTION_WORDS: [&str; 12] =
+    ["what", "which", "when", "where", "who", "how", "whether", "if", "why", "whose", "everything", "anything"];
+
+/// The most words of politeness that are skipped, in pieces.
+const LEADS_MAX: usize = 8;
+
+/// The first word that is not politeness.
+pub(super) fn lead(words: &[Word], range: &Range<usize>) -> usize {
+    let mut at = range.start;
+    for _ in 0..LEADS_MAX {
+        let next = POLITE.iter().find_map(|p| p.fit(&words[..range.end], at).map(|fit| fit.end));
+        match next {
+            Some(next) if next > at && next < range.end => at = next,
+            _ => break,
+        }
+    }
+    at
+}
+
+/// Whether a question word stands here.
+pub(super) fn asks(words: &[Word], at: usize) -> bool {
+    words.get(at).is_some_and(|w| !w.quoted && QUESTION_WORDS.contains(&w.lower.as_str()))
+}
+
+/// Where the request itself may begin, most unwrapped first.
+fn starts(words: &[Word], range: &Range<usize>) -> Vec<usize> {
+    let plain = lead(words, range);
+    let words = &words[..range.end];
+    let asked = ASKING.iter().find_map(|p| p.fit(words, plain)).map(|f| f.end).filter(|at| asks(words, *at));
+    let wished = WISHING.iter().find_map(|p| p.fit(words, plain)).map(|f| f.end).filter(|at| *at < range.end);
+    let wished = wished.map(|at| lead(words, &(at..range.end)));
+    let mut starts: Vec<usize> = [asked, wished].into_iter().flatten().collect();
+    starts.push(plain);
+    starts
+}
+
+/// The skill for these words.
+pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    let words = &text.words[..range.end];
+    let plain = lead(words, range);
+    if let Some(named) = words.get(plain).and_then(|w| catalog.get(&w.lower)).filter(|s| s.name.contains(['.', '-'])) {
+        return Some(Choice { skill: named.name.clone(), start: plain, how: How::Named });
+    }
+    let phrase = by_phrase(words, range, catalog);
+    // These verbs say nothing by themselves: a skill that a user added for them comes first.
+    let vague = words.get(plain).is_some_and(|w| ["schedule", "plan", "book"].contains(&w.lower.as_str()));
+    match phrase {
+        Some(phrase) if !vague => Some(phrase),
+        phrase => by_likeness(words, plain, range, catalog)
+            .filter(|alike| phrase.as_ref().is_none_or(|p| p.skill != alike.skill))
+            .or(phrase),
+    }
+}
+
+/// The skill whose phrase these words begin with.
+pub(super) fn by_phrase(words: &[Word], range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    let words = &words[..range.end];
+    starts(words, range).into_iter().find_map(|start| {
+        RULES.iter().filter(|r| catalog.may_have(r.skill)).find_map(|rule| {
+            let fit = rule.fit(words, start)?;
+            Some(Choice { skill: rule.skill.to_owned(), start, how: How::Phrase { shape: rule.shape, fit } })
+        })
+    })
+}
+
+/// Verbs that people use for the verbs of skill names.
+const VERBS: &[(&str, &[&str])] = &[
+    ("send", &["send", "write", "mail", "email", "message", "text"]),
+    ("list", &["list", "show", "get", "give", "display", "see", "what", "which"]),
+    ("search", &["search", "find", "look", "query", "google"]),
+    ("get", &["get", "fetch", "show", "read", "what", "check"]),
+    ("read", &["read", "open", "show", "view"]),
+    ("create", &["create", "add", "make", "new", "schedule", "book", "write", "draft"]),
+    ("add", &["add", "create", "put", "insert"]),
+    ("update", &["update", "change", "edit", "modify", "set"]),
+    ("edit", &["edit", "change", "update", "modify"]),
+    ("delete", &["delete", "remove", "cancel", "erase"]),
+    ("run", &["run", "start", "execute", "launch", "do"]),
+    ("convert", &["convert", "turn", "change", "translate"]),
+];
+
+/// What a likeness must count at least: verb and noun, or a noun that the description repeats.
+const SCORE_MIN: u32 = 4;
+/// How many words of a clause are looked at for likeness.
+const LOOK_WORDS_MAX: usize = 24;
+
+/// How much a skill is like a clause.
+#[derive(Debug, Clone, Copy, Default)]
+struct Likeness {
+    score: u32,
+    /// How many leading words name it.
+    taken: usize,
+}
+
+/// The skill that these words resemble most.
+pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    let seen = &words[start..range.end.min(start + LOOK_WORDS_MAX)];
+    let (like, skill) = catalog
+        .iter()
+        .map(|skill| (likeness(skill, seen), skill))
+        .filter(|(like, _)| like.score >= SCORE_MIN)
+        .max_by(|a, b| a.0.score.cmp(&b.0.score).then_with(|| b.1.name.cmp(&a.1.name)))?;
+    Some(Choice { skill: skill.name.clone(), start, how: How::Likeness { rest: start + like.taken } })
+}
+
+/// Whether verb and noun of a chosen skill are both said: enough to begin a wish in the middle of a sentence.
+pub(super) fn is_plain(choice: &Choice, words: &[Word]) -> bool {
+    matches!(choice.how, How::Likeness { rest } if rest > choice.start + 1)
+        && words.get(choice.start).is_some_and(|w| VERBS.iter().any(|(_, verbs)| verbs.contains(&w.lower.as_str())))
+}
+
+fn likeness(skill: &Skill, seen: &[Word]) -> Likeness {
+    let Some(first) = seen.first().filter(|w| !w.quoted) else { return Likeness::default() };
+    let verb = skill.verb();
+    let says = |word: &str, part: &str| {
+        word == part || word.strip_suffix('s') == Some(part) || part.strip_suffix('s') == Some(word)
+    };
+    let is_verb =
+        says(&first.lower, verb) || VERBS.iter().any(|(v, words)| *v == verb && words.contains(&first.lower.as_str()));
+    let parts = skill.name.split(['.', '-', '_']).filter(|p| p.len() > 2 && (*p != verb || !skill.name.contains('.')));
+    let nouns: Vec<usize> =
+        parts.filter_map(|part| seen.iter().position(|w| !w.quoted && says(&w.lower, part))).collect();
+    // Somewhere in a sentence about something else a noun means little.
+    if nouns.is_empty()
+        || !(is_verb
+            || nouns.contains(&0)
+            || asks(seen, 0)
+            || VERBS.iter().any(|(_, v)| v.contains(&first.lower.as_str())))
+    {
+        return Likeness::default();
+    }
+    let mut like = Likeness { score: 3 * u32::try_from(nouns.len()).unwrap_or(0), taken: usize::from(is_verb) };
+    like.score += 3 * u32::from(is_verb);
+    // `email Bob`: the noun is the verb, and what it does is send.
+    like.score += u32::from(nouns.contains(&0) && matches!(verb, "send" | "create" | "run" | "post"));
+    like.taken = nouns.iter().filter(|at| **at < 5).map(|at| at + 1).fold(like.taken, usize::max);
+    let about = skill.about.to_lowercase();
+    let told = |w: &&Word| {
+        !w.quoted && w.lower.len() > 3 && about.split(|c: char| !c.is_alphanumeric()).any(|a| says(a, &w.lower))
+    };
+    like.score += u32::try_from(seen.iter().skip(usize::from(is_verb)).filter(told).take(3).count()).unwrap_or(0);
+    like
+}

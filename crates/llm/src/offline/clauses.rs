@@ -1,0 +1,355 @@
+//! Takes a request apart into clauses, each one wish. An `and` or a comma parts two wishes only where what follows it
+//! begins one: `buy bread and butter` stays whole, `…, and then tell me what is due` does not.
+
+use std::{cell::Cell, ops::Range};
+
+use super::{
+    catalog::Catalog,
+    choose::{How, by_likeness, by_phrase, choose, is_plain, lead},
+    pattern::Pattern,
+    rules::Shape,
+    text::{Mark, Text, Word},
+};
+
+/// One wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Clause {
+    /// Its words, as the user wrote them; self-contained.
+    pub text: String,
+    /// It was said to come after those before it.
+    pub then: bool,
+}
+
+/// The most wishes that one request is taken apart into; what is behind stays with the last.
+pub(super) const CLAUSES_MAX: usize = 24;
+
+/// How many places of a request are looked at as the beginning of a wish: a book is not read to its end.
+const LOOKS_MAX: u32 = 400;
+/// How far a phrase may reach, in words.
+const REACH_WORDS_MAX: usize = 60;
+
+/// Words that go on with what was said, at the beginning of a sentence.
+const CONTINUES: [&str; 30] = [
+    "it",
+    "its",
+    "he",
+    "she",
+    "they",
+    "his",
+    "her",
+    "their",
+    "this",
+    "that",
+    "these",
+    "those",
+    "with",
+    "because",
+    "but",
+    "which",
+    "who",
+    "due",
+    "tags",
+    "tagged",
+    "tag",
+    "priority",
+    "description",
+    "high",
+    "low",
+    "urgent",
+    "so",
+    "since",
+    "also",
+    "there",
+];
+
+/// The wishes of a request, in order.
+pub(super) fn split(source: &str, catalog: &Catalog) -> Vec<Clause> {
+    let text = Text::new(source);
+    let splitter = Splitter { text: &text, catalog, looks_left: Cell::new(LOOKS_MAX) };
+    let mut clauses = Vec::new();
+    let mut start = 0;
+    let mut then = false;
+    let mut prefix = String::new();
+    while start < text.words.len() {
+        let next = if clauses.len() + 1 < CLAUSES_MAX { splitter.next_cut(start) } else { None };
+        let end = next.as_ref().map_or(text.words.len(), |cut| cut.end);
+        let body = text.slice(start..end);
+        let whole = format!("{prefix}{body}");
+        if !body.is_empty() {
+            clauses.extend(items(&whole, catalog).into_iter().map(|text| Clause { text, then }));
+        }
+        let Some(cut) = next else { break };
+        start = cut.next;
+        then = cut.then;
+        prefix = cut.prefix;
+    }
+    clauses.truncate(CLAUSES_MAX);
+    clauses
+}
+
+/// Where one clause ends and the next begins.
+struct Cut {
+    end: usize,
+    next: usize,
+    then: bool,
+    prefix: String,
+}
+
+struct Splitter<'a> {
+    text: &'a Text<'a>,
+    catalog: &'a Catalog,
+    looks_left: Cell<u32>,
+}
+
+/// A word or words between clauses.
+struct Link {
+    words: usize,
+    then: bool,
+}
+
+impl Splitter<'_> {
+    fn words(&self) -> &[Word] {
+        &self.text.words
+    }
+
+    fn next_cut(&self, start: usize) -> Option<Cut> {
+        (start + 1..self.words().len()).find_map(|at| self.cut_at(start, at))
+    }
+
+    fn cut_at(&self, start: usize, at: usize) -> Option<Cut> {
+        let words = self.words();
+        if words[at].quoted || words[at].at.is_empty() {
+            return None;
+        }
+        let mark = words[at - 1].mark;
+        let link = link(words, at);
+        if mark == Mark::Space && link.words == 0 {
+            return None;
+        }
+        let next = at + link.words;
+        if next >= words.len() {
+            return None;
+        }
+        self.looks_left.set(self.looks_left.get().checked_sub(1)?);
+        let strong = ends_sentence(mark) || link.then;
+        // `Please do two things: …`: what stands before the colon is no wish.
+        let opening = mark == Mark::Colon;
+        if opening && choose(self.text, &(start..at), self.catalog).is_some() {
+            return None;
+        }
+        let (prefix, next) = self.begins(start, next, strong)?;
+        Some(Cut { end: if opening { start } else { at }, next, then: link.then, prefix })
+    }
+
+    /// Whether a wish begins here, what its words leave out, and where they begin.
+    fn begins(&self, start: usize, at: usize, strong: bool) -> Option<(String, usize)> {
+        let words = self.words();
+        let reach = words.len().min(at + REACH_WORDS_MAX);
+        // The end of this sentence is as far as a phrase may reach.
+        let end = (at..reach).find(|n| ends_sentence(words[*n].mark)).map_or(reach, |n| n + 1);
+        let range = at..end;
+        let plainly = || (String::new(), at);
+        if words[at].bullet && words[..at].last().is_some_and(|w| w.mark == Mark::Line) && self.is_list(start) {
+            return None;
+        }
+        if CONTINUES.contains(&words[at].lower.as_str()) {
+            return None;
+        }
+        if let Some(elided) = self.elided(start, &range) {
+            return Some(elided);
+        }
+        if by_phrase(words, &range, self.catalog).is_some() || self.is_name(at) {
+            return Some(plainly());
+        }
+        let first = lead(words, &range);
+        let alike = by_likeness(words, first, &range, self.catalog);
+        let clear = alike.is_some_and(|choice| strong || is_plain(&choice, words));
+        if clear {
+            return Some(plainly());
+        }
+        let parts = ends_sentence(words[at - 1].mark) && !words[at].bullet;
+        (parts && !self.takes_sentences(start)).then(plainly)
+    }
+
+    fn is_name(&self, at: usize) -> bool {
+        let name = &self.words()[at].lower;
+        name.contains('.') && self.catalog.get(name).is_some()
+    }
+
+    /// A clause whose text may go on over several sentences and lines.
+    fn takes_sentences(&self, start: usize) -> bool {
+        let words = self.words();
+        let shape = choose(self.text, &(start..words.len().min(start + 40)), self.catalog).map(|c| c.how);
+        matches!(
+            shape,
+            Some(How::Phrase {
+                shape: Shape::Statement
+                    | Shape::GapStatement
+                    | Shape::Note
+                    | Shape::Jot
+                    | Shape::NoteMore
+                    | Shape::NoteAppend,
+                ..
+            })
+        )
+    }
+
+    /// `add these tasks:`, with the items on the lines below.
+    fn is_list(&self, start: usize) -> bool {
+        plural(self.words(), start, self.words().len()).is_some()
+    }
+
+    /// `another one to email Ann`, `a note titled X`: the verb is the last clause's.
+    fn elided(&self, start: usize, range: &Range<usize>) -> Option<(String, usize)> {
+        let words = &self.words()[..range.end];
+        if Pattern::new("a|an|another|one ~ task|todo|to-do|reminder|note|memo").fit(words, range.start).is_some() {
+            return self.creates(start).map(|_| ("create ".to_owned(), range.start));
+        }
+        let another = Pattern::new("another|one one|more? to|for|about|called|titled").fit(words, range.start);
+        another.and_then(|fit| Some((format!("create {}: ", self.creates(start)?), fit.end)))
+    }
+
+    /// What the last clause creates.
+    fn creates(&self, start: usize) -> Option<&'static str> {
+        let words = self.words();
+        let choice = choose(self.text, &(start..words.len().min(start + 40)), self.catalog)?;
+        match choice.skill.as_str() {
+            "tasks.create" => Some("task"),
+            "notes.create" => Some("note"),
+            _ => None,
+        }
+    }
+}
+
+const fn ends_sentence(mark: Mark) -> bool {
+    matches!(mark, Mark::Semicolon | Mark::Stop | Mark::Line)
+}
+
+/// The words that link a clause to the one before it: `and`, `then`, `and after that`, `also`.
+fn link(words: &[Word], at: usize) -> Link {
+    let is = |n: usize, any: &[&str]| words.get(n).is_some_and(|w| !w.quoted && any.contains(&w.lower.as_str()));
+    let mut n = at;
+    let mut then = false;
+    n += usize::from(is(n, &["and", "but", "plus", "&", "or"]));
+    if is(n, &["then", "afterwards", "finally", "lastly", "subsequently"]) {
+        then = true;
+        n += 1;
+    } else if is(n, &["after", "once", "when"]) && is(n + 1, &["that", "this", "done"]) {
+        then = true;
+        n += 2;
+        n += usize::from(is(n, &["is"])) + usize::from(is(n + 1, &["done"]));
+    }
+    n += usize::from(is(n, &["also", "additionally"]));
+    Link { words: n - at, then }
+}
+
+/// The noun of `add ~ tasks`, and the first word behind it.
+fn plural(words: &[Word], start: usize, end: usize) -> Option<(usize, &'static str)> {
+    let words = &words[..end];
+    let at = lead(words, &(start..end));
+    let fit = Pattern::new("create|add|make|new|set ~ tasks|todos|to-dos|reminders to|for?").fit(words, at)?;
+    Some((fit.end, "task"))
+}
+
+/// A clause that asks for several tasks at once, as one clause for each.
+fn items(clause: &str, catalog: &Catalog) -> Vec<String> {
+    let text = Text::new(clause);
+    let words = &text.words;
+    let listed = plural(words, 0, words.len()).filter(|_| catalog.may_have("tasks.create"));
+    let Some((first, noun)) = listed.filter(|(first, _)| *first < words.len()) else {
+        return vec![clause.to_owned()];
+    };
+    let mut items = Vec::new();
+    let mut push = |range: Range<usize>| {
+        let item = text.slice(range);
+        if !item.is_empty() {
+            items.push(format!("create {noun}: {item}"));
+        }
+    };
+    let mut start = first;
+    for (at, word) in words.iter().enumerate().skip(first) {
+        let in_quote = word.quoted && words.get(at + 1).is_some_and(|next| next.quoted);
+        if word.lower == "and" && !word.quoted {
+            push(start..at);
+            start = at + 1;
+        } else if word.mark != Mark::Space && !in_quote {
+            push(start..at + 1);
+            start = at + 1;
+        }
+    }
+    push(start..words.len());
+    if items.is_empty() { vec![clause.to_owned()] } else { items }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::catalog, *};
+
+    fn texts(source: &str) -> Vec<String> {
+        split(source, &catalog()).into_iter().map(|c| if c.then { format!("> {}", c.text) } else { c.text }).collect()
+    }
+
+    #[test]
+    fn wishes_are_parted_where_the_next_begins() {
+        for (source, wanted) in [
+            (
+                "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due",
+                vec![
+                    "Create a task to review PR 42 due tomorrow",
+                    "remember that Bob prefers email",
+                    "> tell me what is due",
+                ],
+            ),
+            ("Create a task to buy bread and butter", vec!["Create a task to buy bread and butter"]),
+            (
+                "Add a task to call Bob and remind me to water the plants",
+                vec!["Add a task to call Bob", "remind me to water the plants"],
+            ),
+            ("Add a task to review PR 42 and update the docs", vec!["Add a task to review PR 42 and update the docs"]),
+            ("finish task 3; what's due?", vec!["finish task 3", "what's due?"]),
+            (
+                "remember that tea is green. Create a task to buy tea.",
+                vec!["remember that tea is green.", "Create a task to buy tea."],
+            ),
+            (
+                "Remember that Bob prefers email. He hates calls.",
+                vec!["Remember that Bob prefers email. He hates calls."],
+            ),
+            ("Create a task to call Bob. It is urgent.", vec!["Create a task to call Bob. It is urgent."]),
+            (
+                "create a task to call Bob and another one to email Ann",
+                vec!["create a task to call Bob", "create task: email Ann"],
+            ),
+            (
+                "create a task to call Bob and a note titled Plan: go",
+                vec!["create a task to call Bob", "create a note titled Plan: go"],
+            ),
+            ("complete #3, after that show my tasks", vec!["complete #3", "> show my tasks"]),
+            ("what's overdue and what do you know about Bob", vec!["what's overdue", "what do you know about Bob"]),
+            (
+                "create a task \"call Bob, and then remind me to sleep\"",
+                vec!["create a task \"call Bob, and then remind me to sleep\""],
+            ),
+        ] {
+            assert_eq!(texts(source), wanted, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_tasks_is_a_task_for_each() {
+        assert_eq!(
+            texts("add tasks: buy milk, call mom and water the plants"),
+            ["create task: buy milk", "create task: call mom", "create task: water the plants"]
+        );
+        assert_eq!(
+            texts("Add these tasks:\n- buy milk\n- call mom"),
+            ["create task: buy milk", "create task: call mom"]
+        );
+    }
+
+    #[test]
+    fn there_is_an_end_to_wishes() {
+        assert_eq!(texts(&"what is due; ".repeat(100)).len(), CLAUSES_MAX);
+        assert!(texts(" \n ").is_empty());
+    }
+}

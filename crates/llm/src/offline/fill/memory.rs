@@ -1,0 +1,170 @@
+//! Memories, searches, time and help.
+
+use std::ops::Range;
+
+use super::{Filled, Filler};
+use crate::offline::text::{capitalised, unquoted};
+
+/// Words by which a statement shows what kind of thing it is.
+const CATEGORIES: [(&str, &[&str]); 6] = [
+    (
+        "preference",
+        &[
+            "prefer",
+            "prefers",
+            "preferred",
+            "like",
+            "likes",
+            "love",
+            "loves",
+            "hate",
+            "hates",
+            "favourite",
+            "favorite",
+            "dislike",
+            "dislikes",
+            "enjoys",
+        ],
+    ),
+    ("decision", &["decided", "decision", "agreed", "chose", "chosen"]),
+    ("goal", &["goal", "goals", "aim", "plans", "want", "wants"]),
+    (
+        "relationship",
+        &[
+            "wife",
+            "husband",
+            "boss",
+            "manager",
+            "colleague",
+            "friend",
+            "mother",
+            "father",
+            "sister",
+            "brother",
+            "daughter",
+            "son",
+            "partner",
+            "team",
+        ],
+    ),
+    ("instruction", &["always", "never"]),
+    ("fact", &["is", "are", "was", "has", "have", "lives", "works"]),
+];
+
+/// Cities that people ask the time of.
+const ZONES: [(&str, &str); 18] = [
+    ("tokyo", "Asia/Tokyo"),
+    ("london", "Europe/London"),
+    ("berlin", "Europe/Berlin"),
+    ("paris", "Europe/Paris"),
+    ("prague", "Europe/Prague"),
+    ("madrid", "Europe/Madrid"),
+    ("rome", "Europe/Rome"),
+    ("new york", "America/New_York"),
+    ("los angeles", "America/Los_Angeles"),
+    ("san francisco", "America/Los_Angeles"),
+    ("chicago", "America/Chicago"),
+    ("sydney", "Australia/Sydney"),
+    ("singapore", "Asia/Singapore"),
+    ("dubai", "Asia/Dubai"),
+    ("delhi", "Asia/Kolkata"),
+    ("mumbai", "Asia/Kolkata"),
+    ("beijing", "Asia/Shanghai"),
+    ("utc", "UTC"),
+];
+
+impl Filler<'_> {
+    /// A statement to remember.
+    pub(super) fn statement(&self, rest: Range<usize>) -> Filled {
+        let mut call = self.call();
+        let said = self.slice(rest.clone());
+        let said = said.strip_prefix("that ").unwrap_or(said);
+        let said = unquoted(single_stop(said));
+        let content = if refers_back(said) && !self.results.is_empty() {
+            self.results.trim().to_owned()
+        } else {
+            capitalised(said)
+        };
+        if refers_back(said) && self.results.is_empty() {
+            return Filled::Missing("I did not understand what to remember: say it in the same sentence".to_owned());
+        }
+        self.put(&mut call, &["content", "text", "memory", "fact", "statement"], &content);
+        let said = |any: &[&str]| rest.clone().any(|at| self.is(at, any));
+        if let Some((category, _)) = CATEGORIES.iter().find(|(_, words)| said(words)) {
+            self.put(&mut call, &["category", "kind", "type"], category);
+        }
+        if (0..rest.end).any(|at| self.is(at, &["important", "crucial", "critical"])) {
+            self.put(&mut call, &["importance"], "0.9");
+        }
+        if let Some(tags) = self.tags(rest) {
+            self.put(&mut call, &["tags", "tag"], &tags.value);
+        }
+        self.ready(call)
+    }
+
+    /// What is asked for in a memory or in notes.
+    pub(super) fn search(&self, range: Range<usize>) -> Filled {
+        let mut call = self.call();
+        if let Some(tags) = self.tags(range.clone()) {
+            let tags = tags.value;
+            self.put(&mut call, &["tag", "tags"], &tags);
+        }
+        let query = self.query(range);
+        if !query.is_empty() && !query.starts_with('#') {
+            self.put(&mut call, &["query", "q", "search", "text", "words"], &query);
+        }
+        match self.lacking(&call) {
+            Some(_) => Filled::Missing("tell me what to look for".to_owned()),
+            None => Filled::Ready(vec![call]),
+        }
+    }
+
+    /// The time, here or elsewhere.
+    pub(super) fn time(&self) -> Filled {
+        let mut call = self.call();
+        let lower = self.text.source.to_lowercase();
+        let zone = ZONES.iter().find(|(city, _)| lower.contains(&format!("in {city}"))).map(|(_, zone)| *zone);
+        let named = self.words().iter().map(|w| &self.text.source[w.at.clone()]);
+        let named = named.filter(|w| w.contains('/') && w.starts_with(char::is_uppercase)).last();
+        if let Some(zone) = zone.or(named) {
+            self.put(&mut call, &["timezone", "zone", "tz"], zone);
+        }
+        self.ready(call)
+    }
+
+    /// Help, on a domain or a skill if one is named.
+    pub(super) fn topic(&self) -> Filled {
+        const DOMAINS: [(&str, &str); 8] = [
+            ("task", "tasks"),
+            ("tasks", "tasks"),
+            ("todo", "tasks"),
+            ("note", "notes"),
+            ("notes", "notes"),
+            ("memory", "memory"),
+            ("memories", "memory"),
+            ("system", "system"),
+        ];
+        let mut call = self.call();
+        let topic = self.words().iter().find_map(|w| {
+            let dotted = w.lower.contains('.').then(|| w.lower.clone());
+            dotted.or_else(|| DOMAINS.iter().find(|(word, _)| *word == w.lower).map(|(_, d)| (*d).to_owned()))
+        });
+        if let Some(topic) = topic {
+            self.put(&mut call, &["topic", "skill", "domain", "name"], &topic);
+        }
+        self.ready(call)
+    }
+}
+
+/// Without the stop of a single sentence.
+fn single_stop(text: &str) -> &str {
+    let bare = text.trim_end_matches(['.', '!']);
+    if bare.contains(". ") { text } else { bare }
+}
+
+/// Whether a text only points at something said before.
+pub(super) fn refers_back(text: &str) -> bool {
+    let lower = text.trim().to_lowercase();
+    ["", "it", "this", "that", "them", "these", "those", "the result", "the results", "the answer", "the list"]
+        .contains(&lower.as_str())
+}

@@ -1,0 +1,177 @@
+//! Finds a skill's arguments in the words of a clause. Only flags that the synopsis lists are ever given; what a flag
+//! means is known by its name.
+
+mod generic;
+mod memory;
+mod note;
+mod task;
+mod words;
+
+use std::ops::Range;
+
+use annie_core::{
+    command,
+    skill::{ArgKind, ArgSpec},
+};
+use serde_json::{Number, Value};
+
+use super::{
+    catalog::Skill,
+    choose::{Choice, How},
+    pattern::number,
+    rules::Shape,
+    text::Text,
+};
+
+/// A skill to run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    /// Its name.
+    pub skill: String,
+    /// Its arguments, each flag at most once.
+    pub args: Vec<(String, Value)>,
+}
+
+/// What became of a clause.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Filled {
+    /// It can be run; several calls where it names several things.
+    Ready(Vec<Call>),
+    /// The number of the thing must be found by its words first.
+    Find {
+        /// What to search for.
+        query: String,
+        /// The flag that takes the number.
+        id_flag: String,
+        /// The call that lacks it.
+        call: Call,
+    },
+    /// Something is missing that only the user can say.
+    Missing(String),
+}
+
+/// A clause and the skill that it asks for.
+pub(super) struct Filler<'a> {
+    pub skill: &'a Skill,
+    pub text: &'a Text<'a>,
+    /// What earlier agents found, for clauses that speak of `it`.
+    pub results: &'a str,
+}
+
+impl<'a> Filler<'a> {
+    /// The arguments for a choice.
+    pub fn fill(&self, choice: &Choice) -> Filled {
+        if self.skill.args.is_none() {
+            return Filled::Missing(format!("I do not know the arguments of {}", self.skill.name));
+        }
+        match &choice.how {
+            How::Named => self.named(choice.start),
+            How::Likeness { rest } => self.generic(choice.start, *rest),
+            How::Phrase { shape, fit } => {
+                let rest = fit.end..self.text.words.len();
+                let gap = fit.gaps.first().cloned().unwrap_or(rest.start..rest.start);
+                let start = choice.start;
+                match shape {
+                    Shape::Plain => self.time(),
+                    Shape::Topic => self.topic(),
+                    Shape::Title => self.title(start, rest),
+                    Shape::GapTitle => self.gap_title(start, gap, rest),
+                    Shape::List => self.list(start),
+                    Shape::Status(status) => self.status(start, gap, rest, status),
+                    Shape::Change => self.change(start, rest),
+                    Shape::One => self.one(start, gap, rest),
+                    Shape::Statement => self.statement(rest),
+                    Shape::GapStatement => self.statement(if gap.is_empty() { rest } else { gap }),
+                    Shape::Question => self.search(start..rest.end),
+                    Shape::Search => self.search(rest),
+                    Shape::Note => self.note(rest),
+                    Shape::Jot => self.jot(rest),
+                    Shape::NoteTitle => self.note_title(if rest.is_empty() { gap } else { rest }),
+                    Shape::NoteAppend => self.note_append(gap, &fit.gaps, rest),
+                    Shape::NoteMore => self.note_more(rest),
+                }
+            }
+        }
+    }
+
+    fn call(&self) -> Call {
+        Call { skill: self.skill.name.clone(), args: Vec::new() }
+    }
+
+    /// The first of these flags that the skill has.
+    fn flag(&self, names: &[&str]) -> Option<&'a ArgSpec> {
+        names.iter().find_map(|name| self.skill.arg(name))
+    }
+
+    /// Gives a value to the first of these flags that the skill has and that can take it.
+    fn put(&self, call: &mut Call, names: &[&str], value: &str) -> bool {
+        let Some(arg) = self.flag(names) else { return false };
+        let Some(value) = typed(arg, value) else { return false };
+        call.args.retain(|(name, _)| *name != arg.name);
+        call.args.push((arg.name.clone(), value));
+        true
+    }
+
+    /// The clause if every required flag has its value.
+    fn ready(&self, call: Call) -> Filled {
+        match self.lacking(&call) {
+            None => Filled::Ready(vec![call]),
+            Some(arg) => {
+                Filled::Missing(format!("{} needs --{}, and I did not find it in your words", call.skill, arg.name))
+            }
+        }
+    }
+
+    fn lacking(&self, call: &Call) -> Option<&'a ArgSpec> {
+        let mut required = self.skill.args.as_ref()?.iter().filter(|a| a.required);
+        required.find(|a| !call.args.iter().any(|(name, _)| *name == a.name))
+    }
+
+    /// A command as its manual writes it.
+    fn named(&self, start: usize) -> Filled {
+        let line = self.text.slice(start..self.text.words.len());
+        let mut call = self.call();
+        match command::parse(line) {
+            Ok(parsed) if !parsed.flags.is_empty() => {
+                for (flag, value) in parsed.flags {
+                    let value = value.unwrap_or_else(|| "true".to_owned());
+                    if !self.put(&mut call, &[&flag], &value) {
+                        return Filled::Missing(format!("{} takes no --{flag} {value}", self.skill.name));
+                    }
+                }
+                self.ready(call)
+            }
+            _ => self.generic(start, start + 1),
+        }
+    }
+
+    fn slice(&self, range: Range<usize>) -> &'a str {
+        self.text.slice(range)
+    }
+}
+
+/// A value in the form that an argument takes, if it can be.
+fn typed(arg: &ArgSpec, value: &str) -> Option<Value> {
+    let value = value.trim();
+    match &arg.kind {
+        ArgKind::Text | ArgKind::Date => (!value.is_empty()).then(|| value.into()),
+        ArgKind::Choice(words) => {
+            let wanted = value.to_lowercase().replace([' ', '-'], "_");
+            words.iter().find(|w| w.to_lowercase() == wanted).map(|w| w.as_str().into())
+        }
+        ArgKind::Integer => number(value).map(Value::from),
+        ArgKind::Number => {
+            number(value).map(Value::from).or_else(|| value.parse().ok().and_then(Number::from_f64).map(Value::Number))
+        }
+        ArgKind::Bool => match value {
+            "true" | "yes" | "on" => Some(true.into()),
+            "false" | "no" | "off" => Some(false.into()),
+            _ => None,
+        },
+        ArgKind::List => {
+            let items: Vec<Value> =
+                value.split(',').map(str::trim).filter(|i| !i.is_empty()).map(Value::from).collect();
+            (!items.is_empty()).then_some(items.into())
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What people say when they want a bundled skill. A table, in the order in which it is tried; how the arguments are
+//! found in the rest of the clause is the shape's business.
+
+use std::sync::LazyLock;
+
+use super::{
+    pattern::{Fit, Pattern},
+    text::Word,
+};
+
+/// How a clause's words become arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Nothing but what the clause names by itself.
+    Plain,
+    /// The rest is a topic, if it is a domain or a skill.
+    Topic,
+    /// The rest is the title of a task, with date, priority and tags in it.
+    Title,
+    /// The gap is the title of a task.
+    GapTitle,
+    /// Filters of a task list.
+    List,
+    /// A task by number or words, and its new status.
+    Status(&'static str),
+    /// A task by number or words, and what is to change about it.
+    Change,
+    /// A task by number or words.
+    One,
+    /// The rest is a statement to remember.
+    Statement,
+    /// The gap is a statement to remember.
+    GapStatement,
+    /// What is asked for are the words of the whole clause.
+    Question,
+    /// What is asked for is the rest.
+    Search,
+    /// A new note: title and text are in the rest.
+    Note,
+    /// A new note whose text is the rest.
+    Jot,
+    /// The rest is a note's title.
+    NoteTitle,
+    /// The gap is added to the note that the rest names.
+    NoteAppend,
+    /// The rest is a note's title, and behind a colon what is added to it.
+    NoteMore,
+}
+
+/// A phrase and what it means.
+pub(super) struct Rule {
+    pub skill: &'static str,
+    pub shape: Shape,
+    pattern: Pattern,
+}
+
+impl Rule {
+    /// Whether a clause that begins here says this.
+    pub fn fit(&self, words: &[Word], start: usize) -> Option<Fit> {
+        self.pattern.fit(words, start)
+    }
+}
+
+/// All rules, in order.
+pub(super) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    TABLE
+        .iter()
+        .flat_map(|(skill, shape, patterns)| {
+            patterns.iter().map(|p| Rule { skill, shape: *shape, pattern: Pattern::new(p) })
+        })
+        .collect()
+});
+
+const TABLE: &[(&str, Shape, &[&str])] = &[
+    (
+        "system.time",
+        Shape::Plain,
+        &[
+            "what time|date|day is it",
+            "what time|date|day it is",
+            "what is|are the? current? time|date|day",
+            "what is today's|todays date|day",
+            "what day|date|time is|do today|we|you|it",
+            "the? current time|date",
+            "the time",
+            "do you have the time",
+        ],
+    ),
+    (
+        "system.help",
+        Shape::Topic,
+        &[
+            "what can|could you do|help",
+            "what are you able|capable",
+            "what ~ skills|commands|tools|capabilities|features",
+            "which ~ skills|commands|tools",
+            "list|show ~ skills|commands|capabilities|tools",
+            "how do|can i use",
+            "help me? with|on|about|for",
+            "help",
+            "manual|usage",
+        ],
+    ),
+    // Notes: a noun of theirs must follow the verb closely.
+    (
+        "notes.create",
+        Shape::Note,
+        &[
+            "create|make|write|take|add|start|new|draft|save|open|begin ~ note|memo|notes",
+            "another|one note|memo",
+            "note|memo titled|called|named",
+        ],
+    ),
+    ("notes.create", Shape::Jot, &["write|note|jot|take|put down that|this?", "jot", "note to self"]),
+    (
+        "notes.edit",
+        Shape::NoteMore,
+        &[
+            "append|add|write to ~ note|notes titled|called|named|about?",
+            "update|edit|change|extend ~ note|notes titled|called|named|about?",
+        ],
+    ),
+    (
+        "notes.edit",
+        Shape::NoteAppend,
+        &[
+            "add|append|put|write|insert|include * to|in|into|on|at ~ note|notes titled|called|named|about?",
+            "add|append|put|write|insert * to|in|into|on ~ * note|notes",
+        ],
+    ),
+    (
+        "notes.search",
+        Shape::Search,
+        &[
+            "find|search|look|browse up|for|in|through? ~ notes|note for|about|with|mentioning|on|containing|that|which?",
+            "list|show|give|display|see ~ notes about|on|for|with|mentioning?",
+            "which|what notes do|did|have? i|you|we? have|write|about|on?",
+            "do i have ~ note|notes about|on|for?",
+            "are|is there ~ note|notes about|on|for?",
+            "what do my notes say about|on?",
+            "my notes about|on|for?",
+        ],
+    ),
+    (
+        "notes.read",
+        Shape::NoteTitle,
+        &[
+            "read|open|show|display|view|see|print|get ~ note titled|called|named|about|on|from?",
+            "what is in|on the|my? note titled|called|named|about?",
+            "what does the|my? note titled|called|named|about?",
+            "read|open|show|display|view|see|print|get ~ * note",
+            "what is in|on the|my? * note",
+        ],
+    ),
+    // Memory before the questions about tasks.
+    (
+        "memory.search",
+        Shape::Search,
+        &[
+            "what do|did you know|remember|recall|have about|of|on|regarding|for?",
+            "what you know|remember|have about|of|on?",
+            "what have you remembered|saved|learned|stored|noted about|of|on?",
+            "do|can you remember|recall anything|something|what|who|when|where|if|that? about|of?",
+            "do you know anything|something about|of",
+            "recall anything|what|everything? about?",
+            "what did i say|tell|mention you? about|on|of?",
+            "what have i told|said|mentioned you|to? you? about|on|of?",
+            "search|look|check|browse|query in|through|up? ~ memory|memories for|about|on?",
+            "list|show|display ~ memories|memory about|on|of?",
+        ],
+    ),
+    (
+        "memory.search",
+        Shape::Question,
+        &[
+            "what|who|how|when|where does|did * prefer|like|want|love|hate|need|live|work",
+            "what is|are my|his|her|their|our favourite|favorite|preferred|name|birthday|address|number|email|password",
+            "when is * birthday|anniversary",
+            "who is",
+            "what do|did i prefer|like|want|love|hate|decide",
+        ],
+    ),
+    ("memory.save", Shape::GapStatement, &["save|store|keep|put|commit|add|write * to|in|into ~ memory|memories"]),
+    (
+        "memory.save",
+        Shape::Statement,
+        &[
+            "save|store|keep|commit to|in ~ memory that?",
+            "save|store|keep ~ fact|information|preference|memory that?",
+            "save|store that",
+            "keep|bear in mind that?",
+            "do not forget that",
+            "note that",
+            "make a mental note that|of?",
+            "memorize|memorise that?",
+            "for future reference",
+            "fyi",
+            "you should know that?",
+            "learn that",
+        ],
+    ),
+    (
+        "tasks.delete",
+        Shape::One,
+        &[
+            "delete|remove|erase|discard|drop|archive|trash ~ task|todo|to-do|reminder|item",
+            "get rid of ~ task|todo|to-do|reminder|item",
+            "delete|remove|erase|discard|drop|archive #",
+            "delete|remove|erase|drop|take * from|off ~ list|tasks|todo|to-do|todos",
+            "delete|remove|erase|discard|drop|archive ~ * task|todo|reminder",
+        ],
+    ),
+    (
+        "tasks.update",
+        Shape::Status("cancelled"),
+        &["cancel|abandon ~ task|todo|to-do|reminder", "cancel|abandon #", "mark|set ~ * as|to? cancelled|canceled"],
+    ),
+    (
+        "tasks.update",
+        Shape::Status("blocked"),
+        &["mark|set ~ * as|to? blocked|stuck", "task? # is blocked|stuck|waiting"],
+    ),
+    (
+        "tasks.update",
+        Shape::Status("in_progress"),
+        &[
+            "mark|set ~ * as|to? started|in-progress|ongoing",
+            "mark|set ~ * as|to? in progress",
+            "start|begin working on",
+            "start|begin ~ task #",
+            "start|begin #",
+            "i am working on|starting",
+        ],
+    ),
+    ("tasks.update", Shape::Status("todo"), &["reopen", "mark|set ~ * as|to? todo|to-do|undone|open|reopened"]),
+    (
+        "tasks.update",
+        Shape::Status("done"),
+        &[
+            "mark|set|check|tick|cross ~ * as|to|off? done|complete|completed|finished",
+            "check|tick|cross off",
+            "complete|finish|close|resolve ~ task|todo|to-do|reminder",
+            "complete|finish|close|resolve|check|tick #",
+            "i have? just|already|now? finished|done|completed|did",
+            "i am done|finished with",
+            "done|finished with",
+            "task? # is|are done|finished|complete|completed",
+            "the? * task|todo|reminder is done|finished|complete|completed",
+        ],
+    ),
+    (
+        "tasks.update",
+        Shape::Change,
+        &[
+            "postpone|reschedule|delay|defer|snooze",
+            "move|push|shift|bump ~ task|todo|reminder",
+            "move|push|shift|bump #",
+            "make|set|change|raise|lower|increase ~ task|todo|reminder #",
+            "make #",
+            "set|change|raise|lower|increase|update ~ priority|due|deadline|date|title|status|description|tags|name of|for|on",
+            "rename|retitle ~ task|todo|reminder|#",
+            "update|change|edit|modify|tag ~ task|todo|to-do|reminder",
+            "update|change|edit|modify|tag #",
+        ],
+    ),
+    (
+        "tasks.get",
+        Shape::One,
+        &[
+            "show|open|display|describe|read|get|see|view|check ~ task|todo|reminder #",
+            "show|open|display|describe|get|view #",
+            "show|list|see|get ~ recent tasks|todos|changes",
+            "details|info|information|more of|about|on|for ~ task|todo|reminder? #",
+            "tell me more? about ~ task #",
+            "what is|about ~ task #",
+            "task #",
+        ],
+    ),
+    (
+        "tasks.search",
+        Shape::List,
+        &[
+            "what|which ~ tasks|todos|to-dos|reminders|task|todo|to-do|things",
+            "what is|are still? due|overdue|late|left|pending|outstanding|next|urgent|upcoming|blocked|open|there|planned|coming",
+            "what is|are on|in ~ list|plate|agenda|todo|to-do|schedule|tasks",
+            "what is|are ~ tasks|todos|to-dos|reminders|agenda|todo|to-do",
+            "what do|did i still? have|need to|due|on|left|planned|today|tomorrow|this|next",
+            "what should|must|shall|can i do|work|tackle|focus",
+            "what am i supposed|meant|expected",
+            "what else is|do|should",
+            "what remains|needs",
+            "what have i got",
+            "show|list|display|give|tell|read|get|see|view|check|find|search|look|review for|up|through|at|out? ~ done|finished|completed|overdue|due|blocked|pending? ~ tasks|task|todos|to-dos|reminders|todo|to-do|agenda",
+            "show|list|display|give|tell|get|see|view|check ~ what|everything|anything|all is? due|overdue|open|left|late|pending",
+            "show|list|display|see|view|check ~ due|overdue",
+            "do i have ~ tasks|todos|reminders|due|overdue|left|task|anything|something|deadlines to|due|overdue|left|today|tomorrow?",
+            "have i got ~ tasks|todos|reminders|anything",
+            "is|are there ~ anything|something|tasks|todos|reminders",
+            "anything|something due|overdue|left|to",
+            "how many ~ due|overdue|done|finished|completed? tasks|todos|reminders",
+            "~ done|finished|completed|overdue|due|blocked|pending? tasks|todos|to-dos|reminders",
+            "due|overdue",
+            "how busy am i",
+        ],
+    ),
+    (
+        "tasks.create",
+        Shape::GapTitle,
+        &["add|put|throw|stick|get * to|on|onto|in|into ~ list|todo|to-do|tasks|todos|to-dos|reminders"],
+    ),
+    (
+        "tasks.create",
+        Shape::Title,
+        &[
+            "remind me again?",
+            "remember to",
+            "do not forget to|about",
+            "do not let me forget to|about|that?",
+            "make sure that? i remember? to?",
+            "create|add|make|new|start|open|set|put|log|file|enter|register|schedule|need up|down? ~ task|todo|to-do|reminder|action-item|tasks|todos|to-dos|reminders item|items? for|to? me|my|list? called|named|titled|saying|that|about|for|of|to? says|i? to?",
+            "i need|want ~ task|todo|to-do|reminder called|named|titled|about|for|to?",
+            "task|todo|to-do|reminder called|named|titled|for|to?",
+            "another|one task|todo|to-do|reminder|one? called|named|titled|about|for|to",
+            "i|we need|have|want|ought|got to",
+            "i|we must|should|gotta",
+            "schedule|plan a|an|the?",
+        ],
+    ),
+    // Last: `remember` with anything behind it that was not taken above.
+    ("memory.save", Shape::Statement, &["remember that?", "note", "save"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_can_be_read_and_needs_at_least_a_word() {
+        assert!(RULES.len() > 100);
+        for rule in RULES.iter() {
+            assert!(rule.fit(&[], 0).is_none(), "a rule of {} fits nothing at all", rule.skill);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+mod fuzz;
+mod phrases;
+mod rounds;
+mod world;

@@ -1,0 +1,242 @@
+//! Whole turns, in every mode and interface.
+
+use annie_core::{
+    event::Mode,
+    limits::SubAgentInterface,
+    message::{Finish, Message},
+    ports::{Draft, Model},
+};
+
+use super::{
+    super::{OfflinePlanner, answer::WHO, stream},
+    world::{World, obliging},
+};
+
+const README: &str =
+    "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
+
+const ANSWER: &str = "I created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium.\n\
+    I will remember: Bob prefers email.\n\n\
+    Found 1 open task:\n\n- #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium";
+
+#[test]
+fn the_first_command_of_the_readme_does_its_work_with_three_agents() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    assert_eq!(world.turn(Mode::MultiAgent, README), ANSWER);
+    assert_eq!(
+        world.ran,
+        [
+            "tasks.create --title \"Review PR 42\" --due tomorrow",
+            "memory.save --content \"Bob prefers email\" --category preference",
+            "tasks.search --status open",
+        ]
+    );
+    let waits: Vec<(&str, usize)> = world.agents.iter().map(|(id, waits)| (id.as_str(), waits.len())).collect();
+    assert_eq!(waits, [("tasks_create_1", 0), ("memory_save_2", 0), ("tasks_search_3", 2)]);
+    let rounds: Vec<usize> = world
+        .messages
+        .iter()
+        .filter_map(|m| match m {
+            Message::Assistant { tool_calls, .. } => Some(tool_calls.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(rounds, [2, 4, 0], "asks for two domains, dispatches three and collects, answers");
+}
+
+#[test]
+fn every_mode_and_interface_comes_to_the_same() {
+    for (mode, interface) in [
+        (Mode::MultiAgent, SubAgentInterface::Json),
+        (Mode::SingleLoop, SubAgentInterface::Cmd),
+        (Mode::Direct, SubAgentInterface::Cmd),
+    ] {
+        let mut world = World::new(interface, obliging);
+        assert_eq!(world.turn(mode, README), ANSWER, "{mode:?} {interface:?}");
+        assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
+        assert!(world.ran[0].contains(r#"{"due":"tomorrow","title":"Review PR 42"}"#), "{:?}", world.ran);
+    }
+}
+
+#[test]
+fn call_ids_differ_between_rounds_and_the_same_request_gives_the_same_reply() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    world.turn(Mode::MultiAgent, README);
+    world.turn(Mode::MultiAgent, README);
+    let ids: Vec<&str> = world
+        .messages
+        .iter()
+        .filter_map(|m| match m {
+            Message::Assistant { tool_calls, .. } => Some(tool_calls.iter().map(|c| c.id.as_str())),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let unique: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert_eq!(unique.len(), ids.len());
+    let mut again = World::new(SubAgentInterface::Cmd, obliging);
+    again.turn(Mode::MultiAgent, README);
+    assert_eq!(again.messages, world.messages[..again.messages.len()]);
+}
+
+#[test]
+fn a_task_named_by_words_is_looked_up_and_then_changed() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let mut world = World::new(SubAgentInterface::Cmd, obliging);
+        let answer = world.turn(mode, "I finished the PR review");
+        assert_eq!(answer, "I updated task #1 Review PR 42, priority medium, done.", "{mode:?}");
+        assert_eq!(world.ran.len(), 2, "{:?}", world.ran);
+    }
+}
+
+#[test]
+fn words_that_fit_several_tasks_or_none_change_nothing() {
+    let two = |skill: &str, _: &str| match skill {
+        "tasks.search" => "Found 2 open tasks:\n\n- #1 Buy milk\n- #4 Milk the cow #7".to_owned(),
+        _ => "Deleted".to_owned(),
+    };
+    let mut world = World::new(SubAgentInterface::Cmd, two);
+    let answer = world.turn(Mode::MultiAgent, "delete the task about milk");
+    assert!(answer.contains("several match “milk”") && answer.contains("#4 Milk the cow"), "{answer}");
+    assert_eq!(world.ran, ["tasks.search --query milk"]);
+    let mut world = World::new(SubAgentInterface::Cmd, |_, _| "No open tasks found matching 'milk'.".to_owned());
+    let answer = world.turn(Mode::SingleLoop, "delete the task about milk");
+    assert!(answer.contains("nothing matches “milk”"), "{answer}");
+}
+
+#[test]
+fn a_failure_is_told_truthfully_beside_what_worked() {
+    let failing = |skill: &str, line: &str| match skill {
+        "memory.save" => "[error_transient] The store is busy.\nError type: busy".to_owned(),
+        _ => obliging(skill, line),
+    };
+    let mut world = World::new(SubAgentInterface::Cmd, failing);
+    let answer = world.turn(Mode::MultiAgent, "remember that Bob prefers email and what's due?");
+    assert!(answer.contains("The store is busy.") && answer.contains("Found 1 open task"), "{answer}");
+    assert!(!answer.contains("I will remember"), "{answer}");
+}
+
+#[test]
+fn a_refused_flag_is_corrected_once() {
+    let strict = |_: &str, line: &str| {
+        if line.contains("--due") {
+            "Error: --due does not fit: \"tomorrow\" is no date\nUsage: tasks.create --title TEXT [--due DATE]\nTry `tasks.create --help`."
+                .to_owned()
+        } else {
+            "Created task #2 Call Bob, priority medium".to_owned()
+        }
+    };
+    let mut world = World::new(SubAgentInterface::Cmd, strict);
+    let answer = world.turn(Mode::MultiAgent, "remind me to call Bob tomorrow");
+    assert_eq!(answer, "I created task #2 Call Bob, priority medium.");
+    assert_eq!(world.ran, ["tasks.create --title \"Call Bob\" --due tomorrow", "tasks.create --title \"Call Bob\""]);
+
+    let mut world =
+        World::new(SubAgentInterface::Cmd, |_, _| "Error: no such thing\nUsage: tasks.create --title TEXT".to_owned());
+    let answer = world.turn(Mode::MultiAgent, "remind me to call Bob");
+    assert!(answer.contains("no such thing") && world.ran.len() == 1, "{answer} {:?}", world.ran);
+}
+
+#[test]
+fn what_a_limit_refused_is_left_for_the_next_turn() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    world.agents_max = 2;
+    let answer = world.turn(Mode::MultiAgent, "add tasks: one, two, three and four");
+    assert!(answer.contains("Not done yet:\n- create task: three\n- create task: four\n"), "{answer}");
+    assert_eq!(world.ran.len(), 2);
+    let answer = world.turn(Mode::MultiAgent, "yes, continue");
+    assert_eq!(world.ran[2..], ["tasks.create --title Three", "tasks.create --title Four"]);
+    assert!(!answer.contains("Not done yet"), "{answer}");
+    assert!(world.turn(Mode::MultiAgent, "continue").contains("nothing left to go on with"));
+}
+
+#[test]
+fn results_of_earlier_agents_are_what_it_means() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    world.turn(Mode::MultiAgent, "show my tasks and then create a note titled Today saying that");
+    assert!(world.ran[1].starts_with("notes.create --title Today --content \"Found 1 open task"), "{:?}", world.ran);
+}
+
+#[test]
+fn what_is_no_request_is_answered_without_running_anything() {
+    for said in [
+        "hello",
+        "how are you?",
+        "What is the capital of France?",
+        "",
+        "   ",
+        "?!",
+        "🦀🦀",
+        "continue",
+        "/nothing here",
+    ] {
+        for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+            let mut world = World::new(SubAgentInterface::Cmd, obliging);
+            let answer = world.turn(mode, said);
+            assert!(answer.contains(WHO), "{mode:?} {said:?}: {answer}");
+            assert!(world.ran.is_empty(), "{said:?}: {:?}", world.ran);
+        }
+    }
+}
+
+#[test]
+fn a_request_beyond_all_skills_is_looked_for_and_then_admitted() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let answer = world.turn(Mode::MultiAgent, "translate this text to French");
+    assert!(
+        answer.contains("I found no skill for “translate this text to French”") && answer.contains(WHO),
+        "{answer}"
+    );
+    assert!(
+        matches!(&world.messages[1], Message::Assistant { tool_calls, .. } if tool_calls[0].arguments.contains("search"))
+    );
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let answer = world.turn(Mode::MultiAgent, "remind me to call Bob; translate this text to French");
+    assert!(answer.starts_with("I created task") && answer.contains("no skill for “translate"), "{answer}");
+}
+
+#[test]
+fn instructions_of_a_prompt_skill_are_not_mistaken_for_wishes() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let answer =
+        world.turn(Mode::MultiAgent, "[Skill: weekly-review]\n\n1. Create a task for each thing.\n2. Delete task 3.");
+    assert!(answer.contains("weekly-review") && answer.contains(WHO), "{answer}");
+    assert!(world.ran.is_empty());
+}
+
+#[test]
+fn a_question_is_answered_from_the_remembered_context() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let answer = world.turn(Mode::MultiAgent, "Is it true that Bob dislikes calls?");
+    assert!(answer.contains("- Bob prefers email") && answer.contains(WHO), "{answer}");
+}
+
+#[tokio::test]
+async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let text = "one two  three four five\nsix seven eight nine ";
+    let sink: annie_core::ports::DraftSink = std::sync::Arc::new(move |d| drop(sender.send(d)));
+    stream(text, &sink);
+    drop(sink);
+    let chunks: Vec<String> =
+        receiver.iter().map(|d| if let Draft::Text(text) = d { text } else { String::new() }).collect();
+    assert!(chunks.len() > 2);
+    assert_eq!(chunks.concat(), text);
+
+    let planner = OfflinePlanner::new();
+    assert!(planner.about().contains("not a language model"));
+    planner.check().await.unwrap();
+    let request = annie_core::message::ModelRequest {
+        model: None,
+        system: vec![],
+        messages: vec![Message::user("hello")],
+        stable_messages: 0,
+        tools: vec![],
+        output_tokens_max: 10,
+        session_id: String::new(),
+        priority: 0,
+    };
+    let reply = planner.call(&request, std::sync::Arc::new(|_| ())).await.unwrap();
+    assert_eq!((reply.finish, reply.model.as_str()), (Finish::Stop, planner.id()));
+    assert!(reply.text.contains(WHO));
+}
