@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
-    ids::{AgentId, ConversationId, UserId},
+    ids::{AgentId, ConversationId, TaskId, UserId},
     ports::{Append, Fence},
     time::Micros,
 };
 
-use crate::{log_writer::append, wiring::Wiring};
+use crate::{log_writer::append, scheduler::SchedulerMsg, wiring::Wiring};
 
 /// Open tasks of one user that are looked at.
 const TASKS_MAX: u32 = 1_000;
@@ -47,6 +47,12 @@ async fn fail_open(wiring: &Wiring, conversation: ConversationId, user: &UserId)
     if events.is_empty() {
         return Ok(());
     }
+    let tasks: Vec<TaskId> = events.iter().map(|e| e.task).collect();
     let what = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
-    append(&wiring.log, what).await.map(|_| ()).map_err(|e| e.to_string())
+    append(&wiring.log, what).await.map_err(|e| e.to_string())?;
+    for task in tasks {
+        // If it is lost, the scheduler's next life starts without them anyway.
+        let _ = wiring.scheduler.cast(SchedulerMsg::Ended { task });
+    }
+    Ok(())
 }

@@ -7,31 +7,42 @@ use annie_testkit::{faults::FaultPlan, scripted_model::ScriptedModel};
 
 use crate::{
     flow::kernel::two_agents,
-    world::{World, WorldParts, check_log, eventually},
+    world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
 };
 
-async fn run_with(plan: Arc<FaultPlan>) -> (World, WorldParts, annie_actors::Submitted) {
+async fn start_with(plan: &Arc<FaultPlan>) -> (World, WorldParts) {
     plan.disarm();
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))))).faults(plan.clone());
     parts.limits.stuck_ms_max = 150;
     let world = parts.start().await;
     plan.arm();
-    let said = loop {
-        // A door whose message was not taken, or may not have been, says so; its client sends it again with the same id.
-        let mut message = annie_actors::Submission::new(crate::world::ann(), "test", "do both");
-        message.client_id = Some("the-message".to_owned());
-        message.conversation = Some(annie_core::ids::ConversationId::for_key(&crate::world::ann(), "k"));
-        match world.kernel.submit(message).await {
-            Ok(said) => break said,
-            Err(e) => tracing::debug!(error = %e, "sent again"),
+    (world, parts)
+}
+
+/// A door whose message was not taken, or may not have been, says so; its client sends it again with the same id.
+async fn send(world: &World) -> annie_actors::Submitted {
+    let mut last = None;
+    let sending = async {
+        loop {
+            let mut message = annie_actors::Submission::new(ann(), "test", "do both");
+            message.client_id = Some("the-message".to_owned());
+            message.conversation = Some(annie_core::ids::ConversationId::for_key(&ann(), "k"));
+            match world.kernel.submit(message).await {
+                Ok(said) => break said,
+                Err(e) => last = Some(e),
+            }
         }
     };
-    (world, parts, said)
+    match tokio::time::timeout(PATIENCE, sending).await {
+        Ok(said) => said,
+        Err(_) => panic!("never taken: {last:?}\ncrashes {:#?}\n{:#?}", world.kernel.crashes(), world.kernel.tree()),
+    }
 }
 
 async fn steps() -> Vec<(String, String, usize)> {
     let plan = Arc::new(FaultPlan::recording());
-    let (world, _parts, said) = run_with(plan.clone()).await;
+    let (world, _parts) = start_with(&plan).await;
+    let said = send(&world).await;
     world.answer(&said).await;
     let hits = plan.hits();
     world.kernel.stop().await;
@@ -55,10 +66,8 @@ async fn strike_everywhere(action: FaultAction) {
     let all = steps.len();
     for (kind, point, nth) in steps {
         let plan = Arc::new(FaultPlan::once_at(&kind, &point, nth, action));
-        let started = run_with(plan.clone());
-        let (world, parts, said) = tokio::time::timeout(crate::world::PATIENCE, started)
-            .await
-            .unwrap_or_else(|_| panic!("{action:?} in {kind} at {point} ({nth}): the message was never taken"));
+        let (world, parts) = start_with(&plan).await;
+        let said = send(&world).await;
         let last = world.final_of(said.conversation, said.task).await;
         let place = format!("{action:?} in {kind} at {point} ({nth}), struck {:?}", plan.struck());
         assert!(matches!(last, EventBody::Answered { .. }), "{place}: {last:?}");
@@ -69,12 +78,12 @@ async fn strike_everywhere(action: FaultAction) {
         check_log(&log);
         // The conversation goes on.
         let said_again = world.say_in(said.conversation, "again");
-        let next = tokio::time::timeout(crate::world::PATIENCE, said_again)
+        let next = tokio::time::timeout(PATIENCE, said_again)
             .await
             .unwrap_or_else(|_| panic!("{place}: the next message was never taken"));
         world.answer(&next).await;
         eventually("the tree is whole again", async || world.kernel.health().await.ready.then_some(())).await;
-        tokio::time::timeout(crate::world::PATIENCE, world.kernel.stop())
+        tokio::time::timeout(PATIENCE, world.kernel.stop())
             .await
             .unwrap_or_else(|_| panic!("{place}: does not stop; tree {:#?}", world.kernel.tree()));
     }

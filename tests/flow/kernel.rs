@@ -130,3 +130,27 @@ async fn single_loop_runs_a_skill_itself() {
     let kinds = world.kinds(said.conversation).await;
     assert!(kinds.contains(&"orchestrator skill_started".to_owned()), "{kinds:?}");
 }
+
+#[tokio::test]
+async fn a_message_that_could_not_be_stored_gives_its_place_back() {
+    use annie_core::ports::StoreErrorKind;
+    use annie_store::{MemoryStore, StoreFault, StorePoint};
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_broken = broken.clone();
+    let mut parts = WorldParts::new(|_, _| Ok(says("ok")));
+    parts.slots = 1;
+    parts.store = Arc::new(MemoryStore::new().with_hook(Arc::new(move |point| match point {
+        StorePoint::Commit(_) if is_broken.load(std::sync::atomic::Ordering::Relaxed) => {
+            StoreFault::Fail(StoreErrorKind::Full)
+        }
+        _ => StoreFault::Pass,
+    })));
+    let world = parts.start().await;
+    for _ in 0..20 {
+        let refused = world.kernel.submit(annie_actors::Submission::new(ann(), "test", "hello")).await;
+        assert!(matches!(refused, Err(annie_actors::KernelError::Store(_))), "{refused:?}");
+    }
+    broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "ok");
+}

@@ -114,10 +114,9 @@ impl Kernel {
                 Ok(Submitted { task, conversation, seq: stored.first, repeated: false, place: Some(place) })
             }
             Err(e) => {
-                // The place is given up only if the message is certainly not stored.
-                if !matches!(e, LogError::Lost(_)) {
-                    let _ = self.wiring.scheduler.cast(SchedulerMsg::Forget { task });
-                }
+                // If the message is stored after all, its Engine asks for rounds and gets a place again. A place that nobody
+                // gives up would be lost for ever.
+                let _ = self.wiring.scheduler.cast(SchedulerMsg::Forget { task });
                 match e {
                     LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true }) => {
                         Ok(Submitted { task, conversation, seq, repeated: true, place: None })

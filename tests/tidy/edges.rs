@@ -1,0 +1,117 @@
+//! Who may name whom. The compiler keeps the direction, the manifests say it, and this reads the manifests.
+
+use std::collections::BTreeSet;
+
+use toml::Table;
+
+use super::tree::{all_well, files, read, sources};
+
+/// Every package: its folder, what of ours it may use, and what its tests may use besides.
+const PACKAGES: &[(&str, &[&str], &[&str])] = &[
+    ("", &["annie-core", "annie-llm", "annie-store", "annie-skillkit", "annie-actors"], &["annie-testkit"]),
+    ("actors", &["annie-core"], &["annie-testkit"]),
+    ("crates/core", &[], &[]),
+    ("crates/llm", &["annie-core"], &["annie-testkit"]),
+    ("crates/skillkit", &["annie-core"], &["annie-testkit"]),
+    ("crates/store", &["annie-core"], &["annie-testkit"]),
+    ("crates/testkit", &["annie-core"], &[]),
+];
+
+/// Libraries that stay in their room: a name (or its beginning, with a star), and the only packages that may have it.
+/// The testkit's fake model server is a server; nothing that ships contains the testkit.
+const FENCES: &[(&str, &[&str])] = &[
+    ("sqlx*", &["crates/store"]),
+    ("axum*", &["", "crates/testkit", "crates/llm:dev"]),
+    ("tonic*", &[""]),
+    ("prost*", &[""]),
+    ("utoipa*", &[""]),
+    ("clap*", &[""]),
+    ("reqwest", &["", "crates/llm", "crates/skillkit"]),
+    ("ractor*", &["actors"]),
+    ("notify", &["crates/skillkit"]),
+    ("cap-std", &["crates/skillkit"]),
+    ("anyhow", &[]),
+];
+
+/// What core may use: plain data and plain functions. No runtime, no I/O.
+const CORE_MAY_USE: &[&str] = &["chrono", "chrono-tz", "serde", "serde_json", "sha2", "thiserror", "uuid"];
+
+fn manifest(folder: &str) -> Table {
+    let path = if folder.is_empty() { "Cargo.toml".to_owned() } else { format!("{folder}/Cargo.toml") };
+    toml::from_str(&read(&path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn names(manifest: &Table, section: &str) -> BTreeSet<String> {
+    manifest.get(section).and_then(|s| s.as_table()).map(|t| t.keys().cloned().collect()).unwrap_or_default()
+}
+
+#[test]
+fn the_packages_are_the_seven_that_the_house_has() {
+    let found: BTreeSet<&str> =
+        files().iter().filter_map(|f| f.path.strip_suffix("Cargo.toml")).map(|f| f.trim_end_matches('/')).collect();
+    let known: BTreeSet<&str> = PACKAGES.iter().map(|(folder, ..)| *folder).collect();
+    assert_eq!(found, known, "a new package needs a decision in docs/decisions and a line in tests/tidy/edges.rs");
+}
+
+#[test]
+fn packages_use_only_what_lies_below_them() {
+    let mut wrong = Vec::new();
+    for (folder, uses, tests_use) in PACKAGES {
+        let manifest = manifest(folder);
+        let mut check = |section: &str, allowed: &[&str]| {
+            let ours = names(&manifest, section).into_iter().filter(|n| n.starts_with("annie"));
+            wrong.extend(
+                ours.filter(|n| !allowed.contains(&n.as_str())).map(|n| format!("{folder}/Cargo.toml [{section}]: {n}")),
+            );
+        };
+        check("dependencies", uses);
+        check("build-dependencies", &[]);
+        check("dev-dependencies", &[*uses, *tests_use].concat());
+    }
+    all_well("an edge between packages that the house does not have", &wrong);
+}
+
+#[test]
+fn libraries_stay_in_their_rooms() {
+    let mut wrong = Vec::new();
+    for (folder, ..) in PACKAGES {
+        let manifest = manifest(folder);
+        for (section, suffix) in [("dependencies", ""), ("dev-dependencies", ":dev"), ("build-dependencies", "")] {
+            for name in names(&manifest, section) {
+                let fence = FENCES.iter().find(|(library, _)| match library.strip_suffix('*') {
+                    Some(start) => name.starts_with(start),
+                    None => name == *library,
+                });
+                let Some((_, rooms)) = fence else { continue };
+                let here = format!("{folder}{suffix}");
+                if !rooms.contains(&here.as_str()) && !rooms.contains(folder) {
+                    wrong.push(format!("{folder}/Cargo.toml [{section}]: {name}"));
+                }
+            }
+        }
+    }
+    let client = sources().iter().filter(|s| s.path.starts_with("src/") && !s.path.starts_with("src/cli/"));
+    wrong.extend(client.filter(|s| s.shipped().contains("reqwest::")).map(|s| format!("{}: reqwest", s.path)));
+    all_well("a library outside of its room", &wrong);
+}
+
+#[test]
+fn core_uses_no_runtime_and_no_io() {
+    let unknown: Vec<String> =
+        names(&manifest("crates/core"), "dependencies").into_iter().filter(|n| !CORE_MAY_USE.contains(&n.as_str())).collect();
+    all_well("core may not use", &unknown);
+}
+
+#[test]
+fn versions_are_said_once_in_the_workspace() {
+    let mut wrong = Vec::new();
+    for (folder, ..) in PACKAGES {
+        let manifest = manifest(folder);
+        for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(table) = manifest.get(section).and_then(|s| s.as_table()) else { continue };
+            let own = table.iter().filter(|(_, value)| value.get("workspace").and_then(toml::Value::as_bool) != Some(true));
+            wrong.extend(own.map(|(name, _)| format!("{folder}/Cargo.toml [{section}]: {name}")));
+        }
+    }
+    all_well("a version that is not the workspace's", &wrong);
+}
