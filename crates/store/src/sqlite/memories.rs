@@ -28,7 +28,7 @@ const SAVED_BEFORE: &str = "SELECT i.merged, m.number, m.content, m.tags, m.cate
      WHERE i.user_id = ? AND i.intent_id = ?;";
 const NEXT_NUMBER: &str = "SELECT -1, 1 + coalesce(max(number), 0) FROM memories WHERE user_id = ?;";
 const CANDIDATES: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, m.updated_at, \
-     m.accessed_at FROM memories_fts f JOIN memories m ON m.id = f.rowid \
+     m.accessed_at FROM memories_fts f CROSS JOIN memories m ON m.id = f.rowid \
      WHERE memories_fts MATCH ? AND m.user_id = ? AND m.category = ? \
      ORDER BY bm25(memories_fts, 0.0, 1.0, 1.0), m.number LIMIT ?;";
 const INSERT: &str = "INSERT INTO memories (user_id, number, owner, content, tags, category, importance, created_at, \
@@ -39,7 +39,7 @@ const INSERT_INTENT: &str = "INSERT INTO memory_intents (user_id, intent_id, num
 
 const FIND: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, m.updated_at, \
          m.accessed_at, max(0.0, -bm25(memories_fts, 0.0, 1.0, 1.0) * m.importance) AS rank \
-     FROM memories_fts f JOIN memories m ON m.id = f.rowid \
+     FROM memories_fts f CROSS JOIN memories m ON m.id = f.rowid \
      WHERE memories_fts MATCH $6 AND m.user_id = $1 AND ($2 IS NULL OR m.category = $2) AND m.importance >= $3 \
      AND ($4 = '[]' OR EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each($4)))) \
      ORDER BY rank DESC, m.number DESC LIMIT $5";

@@ -17,6 +17,7 @@ mod rows;
 mod statements;
 mod todos;
 mod writer;
+mod writes;
 
 use std::{
     fs::{File, TryLockError},
@@ -47,6 +48,8 @@ const LOCK_FILE: &str = "annie.lock";
 const WRITER_STATEMENTS_MAX: usize = 512;
 /// Pages in the write-ahead log from which on a commit moves them into the database: 16 MB.
 const CHECKPOINT_PAGES: &str = "4000";
+/// Pages that the writer keeps in memory: 16 MB (SQLite takes a negative number for KiB).
+const WRITER_CACHE_KIB: &str = "-16384";
 /// Bytes of a database page.
 const PAGE_BYTES: u64 = 4096;
 
@@ -94,7 +97,12 @@ impl SqliteStore {
     pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = lock_folder(folder)?;
         let connect = connect_options(folder, &options);
-        let mut connection = connect.connect().await.map_err(failed("opening the database"))?;
+        let mut connection = connect
+            .clone()
+            .pragma("cache_size", WRITER_CACHE_KIB)
+            .connect()
+            .await
+            .map_err(failed("opening the database"))?;
         MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(errors::failed_migration)?;
         let readers = SqlitePoolOptions::new()
             .max_connections(options.readers_max.max(1))

@@ -2,20 +2,19 @@
 //! What no event says is kept: whose a conversation is, who owns it, and what was delivered.
 
 use annie_core::{
-    event::NewEvent,
+    event::{Event, NewEvent},
     ids::{ConversationId, Seq, UserId},
     ports::StoreError,
     projection,
 };
-use sqlx::sqlite::SqliteRow;
 
 use super::{
     SqliteStore,
-    commit::project,
     log::event_of,
     rows::{Columns, signed},
     statements::Statements,
     writer::Pen,
+    writes::Writes,
 };
 
 const WHAT: &str = "folding the log again";
@@ -82,29 +81,19 @@ async fn fold_conversation(pen: &mut Pen<'_>, conversation: ConversationId, user
         let mut ask = Statements::default();
         ask.say(EVENTS).with(conversation.uuid()).with(signed(last.0)).with(PAGE_ROWS_MAX);
         let page = pen.send(ask).await?;
-        for row in &page {
-            last = fold_event(pen, conversation, user, row).await?;
-        }
-        read += page.len() as u64;
         if page.is_empty() {
             return Ok(read);
         }
+        let mut writes = Writes::default();
+        for row in &page {
+            let Event { seq, at, task, agent, body, .. } = event_of(conversation, row)?;
+            writes.project(conversation, user, seq, &projection::changes(&NewEvent { at, task, agent, body }));
+            last = seq;
+        }
+        let rest = writes.send(pen).await?;
+        if !rest.is_empty() {
+            pen.send(rest).await?;
+        }
+        read += page.len() as u64;
     }
-}
-
-async fn fold_event(
-    pen: &mut Pen<'_>,
-    conversation: ConversationId,
-    user: &UserId,
-    row: &SqliteRow,
-) -> Result<Seq, StoreError> {
-    let event = event_of(conversation, row)?;
-    let seq = event.seq;
-    let event = NewEvent { at: event.at, task: event.task, agent: event.agent, body: event.body };
-    let mut statements = Statements::default();
-    project(&mut statements, conversation, user, seq, &projection::changes(&event));
-    if !statements.is_empty() {
-        pen.send(statements).await?;
-    }
-    Ok(seq)
 }

@@ -1,6 +1,7 @@
 //! Statements that go to the connection's thread in one trip, and their arguments.
 
 use sqlx::{Arguments, Encode, Sqlite, Type, error::BoxDynError, sqlite::SqliteArguments};
+use uuid::Uuid;
 
 /// Arguments of a statement, in order.
 pub(super) fn arguments() -> Bound {
@@ -30,6 +31,17 @@ impl Bound {
     pub fn finish(self) -> Result<SqliteArguments, sqlx::Error> {
         self.failed.map_or(Ok(self.arguments), |error| Err(sqlx::Error::Encode(error)))
     }
+}
+
+/// A value of a row that is written together with others.
+#[derive(Debug, Clone)]
+pub(super) enum Cell {
+    Id(Uuid),
+    Number(i64),
+    Text(String),
+    Word(&'static str),
+    Bytes(Vec<u8>),
+    Nothing,
 }
 
 /// Several statements in one text. The text is made of fixed pieces only, so that the same kind of work is the same text
@@ -69,6 +81,18 @@ impl Statements {
     pub fn with<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) -> &mut Self {
         self.bound.add(value);
         self
+    }
+
+    /// Binds the next `?`.
+    pub fn cell(&mut self, cell: Cell) {
+        match cell {
+            Cell::Id(id) => self.bound.add(id),
+            Cell::Number(number) => self.bound.add(number),
+            Cell::Text(text) => self.bound.add(text),
+            Cell::Word(word) => self.bound.add(word),
+            Cell::Bytes(bytes) => self.bound.add(bytes),
+            Cell::Nothing => self.bound.add(None::<i64>),
+        }
     }
 
     pub fn is_empty(&self) -> bool {

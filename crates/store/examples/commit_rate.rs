@@ -1,0 +1,185 @@
+//! How fast the log is on this machine's disk: `cargo run --release -p annie-store --example commit_rate [FOLDER]`. Prints
+//! what one durable commit costs, alone and in batches, beside what the disk itself costs (an append of 8 kB and its
+//! fdatasync), without which no durable figure means anything.
+// A measurement says what went wrong by panicking, and prints.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+use std::{
+    io::Write,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use annie_core::{
+    event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
+    ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
+    limits::TurnLimits,
+    message::Usage,
+    ports::{Append, Fence, MemoryCategory, MemoryQuery, NewMemory, Store},
+    time::Micros,
+};
+use annie_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use uuid::Uuid;
+
+/// Characters of a message and of an answer.
+const TEXT_CHARS: usize = 300;
+const COMMITS: usize = 2_000;
+
+#[tokio::main]
+async fn main() {
+    let folder = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
+    let folder = tempfile::tempdir_in(folder).unwrap();
+    println!("disk: append 8 kB + fdatasync, median {:.0} us", micros(fsync(folder.path())));
+    for (name, durability) in [("full", Durability::Full), ("normal", Durability::Normal)] {
+        let path = folder.path().join(name);
+        let store = SqliteStore::open(&path, SqliteOptions { durability, ..SqliteOptions::default() }).await.unwrap();
+        println!("sqlite, durability {name}");
+        measure(&store).await;
+        store.close().await;
+    }
+    println!("memory");
+    measure(&MemoryStore::new()).await;
+}
+
+async fn measure(store: &dyn Store) {
+    let mut next = 1;
+    let owned = claimed(store, 1_024, &mut next).await;
+    for batch in [1, 8, 64, 256] {
+        let rounds = (COMMITS / batch).max(20);
+        let (mut times, cpu) = (Vec::with_capacity(rounds), cpu_time());
+        for round in 0..rounds {
+            let appends = (0..batch).map(|n| pair(owned[(round * batch + n) % owned.len()], &mut next)).collect();
+            let start = Instant::now();
+            assert!(store.commit(appends).await.iter().all(Result::is_ok));
+            times.push(start.elapsed());
+        }
+        let cpu = (cpu_time() - cpu).as_secs_f64() * 1e6 / (rounds * batch) as f64;
+        let total: Duration = times.iter().sum();
+        times.sort();
+        println!(
+            "  owner's append of 2 events, {batch:>3} a commit: {:>7.0} appends/s, commit median {:>6.0} us, \
+             p99 {:>6.0} us, CPU {cpu:>5.1} us an append",
+            (rounds * batch) as f64 / total.as_secs_f64(),
+            micros(times[rounds / 2]),
+            micros(times[rounds * 99 / 100]),
+        );
+    }
+    inbox(store, &mut next).await;
+    reads(store, owned[0].0).await;
+}
+
+async fn inbox(store: &dyn Store, next: &mut u128) {
+    let (start, cpu) = (Instant::now(), cpu_time());
+    for n in 0..COMMITS {
+        let append = message(conversation(50_000 + n as u128 % 100), next);
+        assert!(store.commit(vec![append]).await[0].is_ok());
+    }
+    let each = |time: Duration| micros(time) / COMMITS as f64;
+    println!(
+        "  message into the inbox, one a commit: {:.0} us, CPU {:.1} us",
+        each(start.elapsed()),
+        each(cpu_time() - cpu)
+    );
+}
+
+async fn reads(store: &dyn Store, conversation: ConversationId) {
+    let last = store.conversation(Scope::Operator, conversation).await.unwrap().unwrap().last_seq;
+    let after = Seq(last.0.saturating_sub(50));
+    let start = Instant::now();
+    for _ in 0..COMMITS {
+        store.events(Scope::Operator, conversation, after, 50).await.unwrap();
+    }
+    println!(
+        "  read {} events of a conversation: {:.0} us",
+        last.0 - after.0,
+        micros(start.elapsed()) / COMMITS as f64
+    );
+    for n in 0..500_u128 {
+        let content = format!("Person {n} of the team in room {} prefers topic {}", n % 40, n % 9);
+        let memory = NewMemory { content, tags: Vec::new(), category: MemoryCategory::Fact, importance: 0.5 };
+        let id = annie_core::ids::IntentId::from_uuid(Uuid::from_u128(n));
+        store.save_memory(user(), id, memory, Micros(1)).await.unwrap();
+    }
+    let start = Instant::now();
+    for n in 0..200 {
+        let text = format!("what does person {n} in room {} prefer", n % 40);
+        let query = MemoryQuery { text, limit: 5, ..MemoryQuery::default() };
+        assert!(!store.find_memories(user(), query).await.unwrap().is_empty());
+    }
+    println!("  search among 500 memories: {:.0} us", micros(start.elapsed()) / 200.0);
+}
+
+async fn claimed(store: &dyn Store, count: u128, next: &mut u128) -> Vec<(ConversationId, Epoch)> {
+    let opening = (0..count).map(|n| message(conversation(n), next)).collect();
+    assert!(store.commit(opening).await.iter().all(Result::is_ok));
+    let mut owned = Vec::new();
+    for n in 0..count {
+        let claim = store.claim(conversation(n), NodeIncarnation::from_uuid(Uuid::from_u128(1))).await.unwrap();
+        owned.push((conversation(n), claim.unwrap().epoch));
+    }
+    owned
+}
+
+/// A turn's start and its answer.
+fn pair((conversation, epoch): (ConversationId, Epoch), next: &mut u128) -> Append {
+    *next += 1;
+    let task = TaskId::from_uuid(Uuid::from_u128(*next));
+    let facts = PromptFacts { skills: "x".repeat(TEXT_CHARS), ..PromptFacts::default() };
+    let started = EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default() };
+    let answered = EventBody::Answered { text: "x".repeat(TEXT_CHARS), paused: false, usage: Usage::default() };
+    let events = [started, answered].map(|body| event(task, body)).to_vec();
+    Append { conversation, user: user(), fence: Fence::Owner(epoch), events }
+}
+
+fn message(conversation: ConversationId, next: &mut u128) -> Append {
+    *next += 1;
+    let task = TaskId::from_uuid(Uuid::from_u128(*next));
+    let received = EventBody::Received(Inbound {
+        client_id: task.to_string(),
+        text: "x".repeat(TEXT_CHARS),
+        source: "http".to_owned(),
+        priority: Priority::High,
+        mode: None,
+        preamble: Vec::new(),
+    });
+    Append { conversation, user: user(), fence: Fence::Inbox, events: vec![event(task, received)] }
+}
+
+fn event(task: TaskId, body: EventBody) -> NewEvent {
+    NewEvent { at: Micros(1), task, agent: AgentId::orchestrator(), body }
+}
+
+/// Spread over the whole range, as hashed and time-ordered ids are.
+fn conversation(n: u128) -> ConversationId {
+    ConversationId::from_uuid(Uuid::from_u128(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+}
+
+fn user() -> UserId {
+    UserId::new("ann").unwrap()
+}
+
+fn fsync(folder: &Path) -> Duration {
+    let mut file = std::fs::File::create(folder.join("fsync")).unwrap();
+    let mut times: Vec<Duration> = (0..300)
+        .map(|_| {
+            let start = Instant::now();
+            file.write_all(&[1; 8_192]).unwrap();
+            file.sync_data().unwrap();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// CPU time of the process so far, where the system tells it (in ticks of 10 ms).
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
