@@ -3,4 +3,5 @@
 
 mod fault;
 mod flow;
+mod server;
 mod world;

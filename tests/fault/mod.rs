@@ -2,3 +2,4 @@
 
 mod every_step;
 mod process;
+mod sigkill;

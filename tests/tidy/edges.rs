@@ -61,7 +61,8 @@ fn packages_use_only_what_lies_below_them() {
         let mut check = |section: &str, allowed: &[&str]| {
             let ours = names(&manifest, section).into_iter().filter(|n| n.starts_with("annie"));
             wrong.extend(
-                ours.filter(|n| !allowed.contains(&n.as_str())).map(|n| format!("{folder}/Cargo.toml [{section}]: {n}")),
+                ours.filter(|n| !allowed.contains(&n.as_str()))
+                    .map(|n| format!("{folder}/Cargo.toml [{section}]: {n}")),
             );
         };
         check("dependencies", uses);
@@ -97,8 +98,10 @@ fn libraries_stay_in_their_rooms() {
 
 #[test]
 fn core_uses_no_runtime_and_no_io() {
-    let unknown: Vec<String> =
-        names(&manifest("crates/core"), "dependencies").into_iter().filter(|n| !CORE_MAY_USE.contains(&n.as_str())).collect();
+    let unknown: Vec<String> = names(&manifest("crates/core"), "dependencies")
+        .into_iter()
+        .filter(|n| !CORE_MAY_USE.contains(&n.as_str()))
+        .collect();
     all_well("core may not use", &unknown);
 }
 
@@ -109,7 +112,8 @@ fn versions_are_said_once_in_the_workspace() {
         let manifest = manifest(folder);
         for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let Some(table) = manifest.get(section).and_then(|s| s.as_table()) else { continue };
-            let own = table.iter().filter(|(_, value)| value.get("workspace").and_then(toml::Value::as_bool) != Some(true));
+            let own =
+                table.iter().filter(|(_, value)| value.get("workspace").and_then(toml::Value::as_bool) != Some(true));
             wrong.extend(own.map(|(name, _)| format!("{folder}/Cargo.toml [{section}]: {name}")));
         }
     }

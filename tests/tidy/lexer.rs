@@ -17,9 +17,10 @@ struct Lexer<'a> {
     out: Vec<u8>,
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
     fn step(&mut self) {
-        let rest = &self.bytes[self.at..];
+        let bytes: &'a [u8] = self.bytes;
+        let rest = &bytes[self.at..];
         if rest.starts_with(b"//") {
             let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
             return self.hide(end, b' ');
@@ -144,7 +145,8 @@ pub fn functions(code: &str) -> Vec<Function> {
 pub fn test_regions(code: &str) -> Vec<Range<usize>> {
     let of = |(at, found): (usize, &str)| {
         let from = at + found.len();
-        let end = body_after(code, from).map_or_else(|| code[from..].find(';').map(|n| from + n), |body| Some(body.end));
+        let end =
+            body_after(code, from).map_or_else(|| code[from..].find(';').map(|n| from + n), |body| Some(body.end));
         at..end.map_or(code.len(), |end| end + 1)
     };
     code.match_indices("#[cfg(test)]").map(of).collect()
@@ -182,7 +184,8 @@ fn matching_brace(code: &str, open: usize) -> usize {
 
 #[test]
 fn what_is_in_strings_and_comments_is_not_code() {
-    let text = "a(\"fn x() { \\\" }\", 'b', '\\'', 'é', r#\"}\"\"#); // }\n/* /* } */ } */ fn b<'a>(x: &'a [u8; 2]) { '{' }";
+    let text =
+        "a(\"fn x() { \\\" }\", 'b', '\\'', 'é', r#\"}\"\"#); // }\n/* /* } */ } */ fn b<'a>(x: &'a [u8; 2]) { '{' }";
     let code = code_of(text);
     assert_eq!((code.len(), code.lines().count()), (text.len(), 2));
     assert_eq!(code.matches(['{', '}']).count(), 2, "{code}");
@@ -193,7 +196,8 @@ fn what_is_in_strings_and_comments_is_not_code() {
 
 #[test]
 fn the_regions_of_tests_end_with_their_items() {
-    let code = code_of("fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\nmod more {\n fn c() {}\n}\nfn d() {}");
+    let code =
+        code_of("fn a() {}\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\nmod more {\n fn c() {}\n}\nfn d() {}");
     let regions = test_regions(&code);
     let outside = |name: &str| {
         let at = code.find(name).unwrap();

@@ -11,9 +11,8 @@ use super::lexer::{code_of, test_regions};
 /// Folders that are not the project's own.
 const NOT_OURS: &[&str] = &[".git", "target", "node_modules", "__pycache__", ".venv"];
 /// Endings of files that are text of ours.
-const TEXT: &[&str] = &[
-    "rs", "md", "toml", "sql", "sh", "py", "yaml", "yml", "proto", "service", "json", "html", "css", "js", "ts",
-];
+const TEXT: &[&str] =
+    &["rs", "md", "toml", "sql", "sh", "py", "yaml", "yml", "proto", "service", "json", "html", "css", "js", "ts"];
 /// Text files without an ending.
 const NAMED: &[&str] = &["justfile", "Containerfile", "run", ".gitignore"];
 

@@ -42,8 +42,8 @@ pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<Directi
     state.agents.retain(|_, seat| {
         let keep = wanted.contains(&DirectiveId::Agent(seat.task, seat.agent.clone()));
         if !keep {
-            // Killed rather than stopped: nothing that it still does is wanted.
-            seat.addr.cell.kill();
+            // Its handlers are short and its tasks end with it; one that hangs is the watchdog's.
+            seat.addr.cell.stop(None);
         }
         keep
     });

@@ -1,0 +1,277 @@
+//! Turns per second and CPU per turn against a model that answers at once: a plain answer, one skill call, an orchestrator
+//! with two parallel sub-agents of one skill call each (six model calls); at 1, 16 and 128 conversations at a time, on
+//! SQLite (synchronous FULL) and in memory. Also idle conversations, cold start, and Engine crash to answering.
+//!
+//! `cargo bench --bench turns` prints a table; `-- --quick` takes a tenth of the turns. Each figure is the median of three
+//! rounds. The fsync cost of the disk is printed beside the durable figures, because otherwise they measure the disk.
+
+use std::{
+    io::Write,
+    os::unix::fs::FileExt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use annie_actors::{Backend, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission};
+use annie_core::{
+    event::{Mode, Scope},
+    ids::{ConversationId, Seq, UserId},
+    message::{Message, ModelReply, ModelRequest},
+    ports::Store,
+};
+use annie_store::{MemoryStore, SqliteOptions, SqliteStore};
+use annie_testkit::{
+    env,
+    scripted_model::{ScriptedModel, calls, commands, says},
+    skills::{FakeSkills, FixedCatalog},
+};
+use serde_json::json;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scene {
+    Plain,
+    Skill,
+    Agents,
+}
+
+const SCENES: [(Scene, &str); 3] =
+    [(Scene::Plain, "plain"), (Scene::Skill, "one skill"), (Scene::Agents, "two agents")];
+
+fn last_text(request: &ModelRequest) -> &str {
+    match request.messages.last() {
+        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text,
+        None => "",
+    }
+}
+
+fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
+    let last = last_text(request);
+    match scene {
+        Scene::Plain => says("All is well."),
+        Scene::Skill => match request.messages.last() {
+            Some(Message::Tool { .. }) => says("Done."),
+            _ => calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "x"}}))]),
+        },
+        Scene::Agents if request.tools.is_empty() => {
+            if last.contains("[Command Result") {
+                says("Done.")
+            } else {
+                commands(["test.put --what x"])
+            }
+        }
+        Scene::Agents if last.contains("\"agents\"") => says("Both done."),
+        Scene::Agents => calls([
+            ("dispatch_agent", json!({"agent_id": "one", "mission": "first", "skills": ["test.put"]})),
+            ("dispatch_agent", json!({"agent_id": "two", "mission": "second", "skills": ["test.put"]})),
+            ("get_agent_results", json!({})),
+        ]),
+    }
+}
+
+async fn kernel(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64) -> Kernel {
+    let mut limits = KernelLimits { hibernate_ms, ..KernelLimits::default() };
+    // The sliding window is a guard for people; a load of thousands of turns a minute is not one.
+    limits.turn.window_calls_max = u32::MAX;
+    if scene == Scene::Skill {
+        limits.mode = Mode::SingleLoop;
+    }
+    let model = ScriptedModel::new(move |request, _| Ok(reply(scene, request))).without_recording();
+    let parts = Parts {
+        env: env::env(1),
+        store,
+        catalog: Arc::new(FixedCatalog::three()),
+        runner: Arc::new(FakeSkills::obliging()),
+        backends: vec![Backend { name: "bench".into(), slots: 256, model: Arc::new(model) }],
+        profiles: Profiles {
+            by_user: Default::default(),
+            default: Profile { name: String::new(), timezone: "UTC".into() },
+        },
+        limits,
+    };
+    Kernel::start(parts).await.expect("the kernel starts")
+}
+
+fn user(n: usize) -> UserId {
+    UserId::new(format!("user{n}")).expect("a user id")
+}
+
+async fn turn(kernel: &Kernel, n: usize) -> Duration {
+    let from = Instant::now();
+    let conversation = ConversationId::for_key(&user(n), "bench");
+    let message = Submission::new(user(n), "bench", "How are things?").within(conversation);
+    let said = kernel.submit(message).await.expect("taken");
+    let scope = Scope::User(user(n));
+    let mut follow = kernel.follow(scope, conversation, Seq(said.seq.0)).await.expect("followed");
+    while let Some(item) = follow.next().await.expect("the log can be read") {
+        if let StreamItem::Event(event) = item
+            && event.task == said.task
+            && event.body.is_final()
+        {
+            break;
+        }
+    }
+    from.elapsed()
+}
+
+/// CPU time of this process so far, in seconds (user and system, from /proc: 100 ticks a second).
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |n: usize| fields.get(n).and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+struct Load {
+    per_s: f64,
+    cpu_ms: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
+    let (from, cpu) = (Instant::now(), cpu_s());
+    let each = turns / at_once;
+    let mut running = Vec::new();
+    for n in 0..at_once {
+        let kernel = kernel.clone();
+        #[expect(clippy::disallowed_methods, reason = "the load itself")]
+        running.push(tokio::spawn(async move {
+            let mut took = Vec::with_capacity(each);
+            for _ in 0..each {
+                took.push(turn(&kernel, n).await.as_secs_f64() * 1e3);
+            }
+            took
+        }));
+    }
+    let mut took = Vec::new();
+    for task in running {
+        took.extend(task.await.expect("the load runs"));
+    }
+    let (wall, cpu) = (from.elapsed().as_secs_f64(), cpu_s() - cpu);
+    took.sort_by(f64::total_cmp);
+    let at = |q: f64| took[((took.len() - 1) as f64 * q) as usize];
+    let n = took.len() as f64;
+    Load { per_s: n / wall, cpu_ms: cpu * 1e3 / n, p50_ms: at(0.5), p99_ms: at(0.99) }
+}
+
+async fn turns_table(quick: bool, folder: &std::path::Path) {
+    println!("| scene | store | at once | turns/s | CPU ms/turn | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
+    for (scene, name) in SCENES {
+        for store_name in ["sqlite", "memory"] {
+            let store: Arc<dyn Store> = if store_name == "sqlite" {
+                let path = folder.join(name.replace(' ', "_"));
+                std::fs::create_dir_all(&path).expect("a folder");
+                Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.expect("sqlite opens"))
+            } else {
+                Arc::new(MemoryStore::new())
+            };
+            let kernel = kernel(store, scene, 60_000).await;
+            for at_once in [1, 16, 128] {
+                let turns = if quick { 256 } else { 2_560 };
+                load(&kernel, at_once, at_once.max(64)).await;
+                let mut rounds = Vec::new();
+                for _ in 0..3 {
+                    rounds.push(load(&kernel, at_once, turns).await);
+                }
+                let of = |f: fn(&Load) -> f64| median(rounds.iter().map(f).collect());
+                println!(
+                    "| {name} | {store_name} | {at_once} | {:.0} | {:.2} | {:.2} | {:.2} |",
+                    of(|l| l.per_s),
+                    of(|l| l.cpu_ms),
+                    of(|l| l.p50_ms),
+                    of(|l| l.p99_ms)
+                );
+            }
+            kernel.stop().await;
+        }
+    }
+}
+
+async fn idle_table(quick: bool) {
+    println!("\n| conversations | MB awake | MB after hibernating |\n|---|---|---|");
+    for count in if quick { [100, 1_000] } else { [1_000, 10_000] } {
+        let before = rss_mb();
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(folder.path(), SqliteOptions::default()).await.expect("sqlite opens");
+        let kernel = kernel(Arc::new(store), Scene::Plain, if quick { 1_500 } else { 20_000 }).await;
+        for chunk in (0..count).collect::<Vec<_>>().chunks(64) {
+            futures_util::future::join_all(chunk.iter().map(|n| turn(&kernel, *n))).await;
+        }
+        let awake = rss_mb() - before;
+        while kernel.tree().iter().any(|n| n.kind == "engine") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        println!("| {count} | {awake:.1} | {:.1} |", rss_mb() - before);
+        kernel.stop().await;
+    }
+}
+
+async fn recovery() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = Instant::now();
+    let store = SqliteStore::open(folder.path(), SqliteOptions::default()).await.expect("sqlite opens");
+    let first = kernel(Arc::new(store), Scene::Plain, 60_000).await;
+    let up = from.elapsed();
+    turn(&first, 0).await;
+    println!(
+        "\ncold start, empty database: up in {:.1} ms, first answer after {:.1} ms",
+        up.as_secs_f64() * 1e3,
+        from.elapsed().as_secs_f64() * 1e3
+    );
+    let mut took = Vec::new();
+    let path = format!("/conversations/engine:{}", ConversationId::for_key(&user(0), "bench"));
+    for _ in 0..100 {
+        first.operate(&path, None, Operation::Kill, "bench").await.expect("it is there");
+        took.push(turn(&first, 0).await.as_secs_f64() * 1e3);
+        // The budget for restarts is for faults, not for benches.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if first.view(&path).await.is_err() {
+            break;
+        }
+    }
+    took.sort_by(f64::total_cmp);
+    println!(
+        "engine killed to answering: p50 {:.2} ms, max {:.2} ms of {}",
+        took[took.len() / 2],
+        took[took.len() - 1],
+        took.len()
+    );
+    first.stop().await;
+}
+
+/// What an fsync of 8 kB costs here, in milliseconds: the median of 200.
+fn fsync_ms(folder: &std::path::Path) -> f64 {
+    let mut file = std::fs::File::create(folder.join("fsync")).expect("a file");
+    file.write_all(&[0; 8192]).expect("written");
+    let mut took = Vec::new();
+    for n in 0..200_u8 {
+        file.write_all_at(&[n; 8192], 0).expect("written");
+        let from = Instant::now();
+        file.sync_data().expect("synced");
+        took.push(from.elapsed().as_secs_f64() * 1e3);
+    }
+    median(took)
+}
+
+fn main() {
+    let quick = std::env::args().any(|a| a == "--quick");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        println!("fdatasync of 8 kB: {:.2} ms\n", fsync_ms(folder.path()));
+        turns_table(quick, folder.path()).await;
+        idle_table(quick).await;
+        recovery().await;
+    });
+}

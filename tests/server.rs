@@ -1,0 +1,116 @@
+//! The real binary as a child process on loopback, to be talked to and killed.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::world::eventually;
+
+/// A running `annie serve`. Killed, with SIGKILL, when dropped.
+pub struct Server {
+    child: Child,
+    pub url: String,
+    pub http: reqwest::Client,
+}
+
+impl Server {
+    /// Starts a server on this data folder, on a free port, with more arguments and environment.
+    pub async fn start(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        let ready = data.join("ready.json");
+        let _ = std::fs::remove_file(&ready);
+        let child = Command::new(env!("CARGO_BIN_EXE_annie"))
+            .args(["--data".as_ref(), data.as_os_str(), "serve".as_ref(), "--port".as_ref(), "0".as_ref()])
+            .args(["--ready-file".as_ref(), ready.as_os_str()])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", data)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let mut server = Self { child, url: String::new(), http: reqwest::Client::new() };
+        server.url = eventually("the server is ready", async || {
+            let said: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
+            said["url"].as_str().map(str::to_owned)
+        })
+        .await;
+        server
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        let answer = self.http.get(format!("{}{path}", self.url)).timeout(Duration::from_secs(20)).send().await;
+        let answer = answer.expect("the server answers");
+        (answer.status().as_u16(), answer.json().await.unwrap_or(Value::Null))
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value), reqwest::Error> {
+        let request = self.http.post(format!("{}{path}", self.url)).json(body).timeout(Duration::from_secs(20));
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.json().await.unwrap_or(Value::Null)))
+    }
+
+    /// Reads a conversation's stream behind a place until `enough` says so or the connection ends: (id, event, data).
+    pub async fn stream(
+        &self,
+        conversation: &str,
+        after: u64,
+        mut enough: impl FnMut(&[Sse]) -> bool,
+    ) -> Vec<Sse> {
+        use futures_util::StreamExt;
+        let url = format!("{}/api/v1/conversations/{conversation}/stream?after={after}", self.url);
+        let Ok(answer) = self.http.get(url).send().await else { return Vec::new() };
+        let mut bytes = answer.bytes_stream();
+        let (mut text, mut seen) = (String::new(), Vec::new());
+        while !enough(&seen) {
+            let Ok(Some(Ok(chunk))) = tokio::time::timeout(Duration::from_secs(20), bytes.next()).await else { break };
+            text.push_str(&String::from_utf8_lossy(&chunk));
+            while let Some(end) = text.find("\n\n") {
+                let block: String = text.drain(..end + 2).collect();
+                seen.extend(Sse::parse(&block));
+            }
+        }
+        seen
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// One server-sent event with a durable id.
+#[derive(Debug, Clone)]
+pub struct Sse {
+    pub id: u64,
+    pub event: String,
+    pub data: Value,
+}
+
+impl Sse {
+    fn parse(block: &str) -> Option<Self> {
+        let field = |name: &str| block.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+        Some(Self {
+            id: field("id:")?.parse().ok()?,
+            event: field("event:")?.to_owned(),
+            data: serde_json::from_str(field("data:")?).ok()?,
+        })
+    }
+
+    pub fn is_final(&self) -> bool {
+        ["answered", "failed", "cancelled"].contains(&self.event.as_str())
+    }
+}

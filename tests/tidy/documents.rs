@@ -1,0 +1,187 @@
+//! The documents speak of things that exist: files, tests, metrics, settings.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use annie::config::Sources;
+
+use super::{
+    lexer::{code_of, functions},
+    tree::{all_well, files, read, root, sources},
+};
+
+/// Endings by which a word between back ticks is taken for a file.
+const FILE_ENDINGS: &[&str] = &[
+    ".rs",
+    ".md",
+    ".toml",
+    ".sql",
+    ".sh",
+    ".yaml",
+    ".proto",
+    ".service",
+    ".py",
+    "justfile",
+    "Containerfile",
+    ".ci/run",
+];
+/// Files that are somebody else's: what the documents tell a user to write or an installation to have.
+const NOT_IN_THE_TREE: &[&str] = &["annie.toml", "SKILL.md", "_domain.md", "compose.override.yaml"];
+
+/// What stands between single back ticks, outside of fenced blocks, with its line number.
+fn ticked(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut is_fenced) = (Vec::new(), false);
+    for (n, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            is_fenced = !is_fenced;
+        } else if !is_fenced {
+            found.extend(line.split('`').skip(1).step_by(2).map(|word| (n, word.to_owned())));
+        }
+    }
+    found
+}
+
+fn is_a_file_of_ours(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let names_one = word.ends_with('/') || FILE_ENDINGS.iter().any(|e| word.ends_with(e));
+    plain && names_one && !word.starts_with(['/', '.', '~']) && !NOT_IN_THE_TREE.contains(&word) || word == ".ci/run"
+}
+
+#[test]
+fn the_documents_name_only_files_that_exist() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for document in files().iter().filter(|f| f.path.ends_with(".md") && !f.path.starts_with("skills/")) {
+        let folder = PathBuf::from(&document.path).parent().map(|p| root().join(p)).unwrap_or_default();
+        for (line, word) in ticked(&document.text).into_iter().filter(|(_, word)| is_a_file_of_ours(word)) {
+            seen += 1;
+            if !root().join(&word).exists() && !folder.join(&word).exists() {
+                wrong.push(format!("{}:{line}: {word}", document.path));
+            }
+        }
+    }
+    assert!(seen > 40, "only {seen} names of files were found");
+    all_well("there is no such file", &wrong);
+}
+
+/// Every test of the house by name: functions marked as tests, and the cases of the stores' contract.
+fn tests() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for source in sources() {
+        let is_case = source.path.starts_with("crates/store/tests/contract/");
+        for function in functions(&code_of(&source.text)) {
+            let before = &source.code[..function.span.start];
+            let attributes = &before[before.rfind(['}', ';', '{']).map_or(0, |n| n + 1)..];
+            if attributes.contains("#[test]")
+                || attributes.contains("#[tokio::test")
+                || (is_case && attributes.contains("pub async"))
+            {
+                names.insert(function.name);
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_invariant_names_a_test_that_exists() {
+    let page = read("ARCHITECTURE.md");
+    let section =
+        page.split("\n## ").find(|s| s.starts_with("Invariants")).expect("ARCHITECTURE.md lists the invariants");
+    let tests = tests();
+    let (mut wrong, mut number) = (Vec::new(), 0);
+    for item in section.split("\n- ").skip(1) {
+        number += 1;
+        if !item.starts_with(&format!("**{number}.** ")) {
+            wrong.push(format!(
+                "number {number} is missing or out of order: {}",
+                item.lines().next().unwrap_or_default()
+            ));
+        }
+        let named: Vec<String> =
+            ticked(item).into_iter().map(|(_, w)| w).filter(|w| w.matches('_').count() > 2).collect();
+        if named.is_empty() && !item.contains("**open**") {
+            wrong.push(format!("invariant {number} names no test"));
+        }
+        wrong.extend(
+            named.iter().filter(|n| !tests.contains(*n)).map(|n| format!("invariant {number}: there is no test {n}")),
+        );
+    }
+    assert!(number >= 19, "only {number} invariants were found");
+    all_well("an invariant without a test is a wish", &wrong);
+}
+
+/// Names that look like metrics, without what Prometheus adds to histograms.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let starts = text.match_indices("annie_").filter(|(at, _)| !text[..*at].chars().next_back().is_some_and(is_part));
+    let names = starts.map(|(at, _)| text[at..].chars().take_while(|c| is_part(*c)).collect::<String>());
+    let plain =
+        names.map(|n| ["_bucket", "_sum", "_count"].iter().find_map(|s| n.strip_suffix(s)).unwrap_or(&n).to_owned());
+    plain.collect()
+}
+
+/// The metrics that the code counts.
+fn counted() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for source in sources().iter().filter(|s| !s.is_for_tests()) {
+        for macro_name in ["counter!(", "gauge!(", "histogram!("] {
+            for (at, _) in source.code.match_indices(macro_name) {
+                let rest = source.text[at + macro_name.len()..].trim_start();
+                names.extend(rest.strip_prefix('"').and_then(|r| r.split('"').next()).map(str::to_owned));
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_metric_is_explained_and_alerts_watch_only_what_is_counted() {
+    let counted = counted();
+    assert!(counted.len() > 10, "only {} metrics were found", counted.len());
+    let explained = metrics_in(&read("docs/operating.md"));
+    let watched = metrics_in(&read("deploy/prometheus-alerts.yaml"));
+    let mut wrong: Vec<String> =
+        counted.difference(&explained).map(|m| format!("docs/operating.md does not explain {m}")).collect();
+    wrong
+        .extend(explained.difference(&counted).map(|m| format!("docs/operating.md explains {m}, which nobody counts")));
+    wrong.extend(
+        watched.difference(&counted).map(|m| format!("deploy/prometheus-alerts.yaml watches {m}, which nobody counts")),
+    );
+    all_well("metrics", &wrong);
+}
+
+#[test]
+fn decisions_are_numbered_and_say_context_choice_and_price() {
+    let mut wrong = Vec::new();
+    let decisions = files().iter().filter(|f| f.path.starts_with("docs/decisions/"));
+    for (n, decision) in (0..).zip(decisions) {
+        let name = decision.path.trim_start_matches("docs/decisions/");
+        if !name.starts_with(&format!("{n:04}-")) {
+            wrong.push(format!("{name} should have number {n:04}"));
+        }
+        for part in ["## Context", "## Choice", "## Price"] {
+            if !decision.text.contains(part) {
+                wrong.push(format!("{name} has no `{part}`"));
+            }
+        }
+        if decision.text.lines().count() > 60 {
+            wrong.push(format!("{name} is longer than a page"));
+        }
+    }
+    all_well("docs/decisions", &wrong);
+}
+
+#[test]
+fn the_configuration_that_is_deployed_is_accepted() {
+    let loaded = Sources::only(root().join("deploy/annie.toml")).load();
+    if let Err(e) = loaded {
+        panic!("deploy/annie.toml: {e}; {}", e.fix);
+    }
+}
+
+#[test]
+fn the_second_command_is_what_continuous_integration_runs() {
+    let (ci, readme) = (read(".ci/run"), read("README.md"));
+    let commands: Vec<&str> = ci.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    assert!(commands.last().is_some_and(|c| c.contains("scripts/test.sh")), "{commands:?}");
+    assert!(commands.len() <= 3 && readme.contains("scripts/test.sh"), "{commands:?}");
+}

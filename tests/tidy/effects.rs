@@ -1,0 +1,200 @@
+//! Where the world is touched: the structural half of invariants 5, 7 and 10.
+
+use std::ops::Range;
+
+use super::{
+    lexer::functions,
+    tree::{Source, all_well, sources},
+};
+
+/// What core may not name. Time that passes, chance, files and tasks come in through its ports.
+const NOT_IN_CORE: &[&str] = &[
+    "std::fs",
+    "std::net",
+    "std::io",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "SystemTime",
+    "Instant",
+    "Utc::now",
+    "Local::now",
+    "now_v4",
+    "now_v7",
+    "rand::",
+    "tokio",
+    "println!",
+    "eprintln!",
+    "static mut",
+    "RandomState",
+];
+/// The functions of the actors that wait for a model or a skill, and the files they are in.
+const WAITERS: &[(&str, &[&str])] = &[
+    (".model.call(", &["actors/src/effects/model.rs"]),
+    (".runner.run(", &["actors/src/breaker/run.rs", "actors/src/effects/facts.rs"]),
+    (".runner.reconcile(", &["actors/src/breaker/run.rs"]),
+];
+/// Calls that lead to those; whoever makes them does so in a tracked task.
+const LEAD_TO_WAITERS: &[&str] = &["call_model(", "call_skill(", "read_facts(", "run::run("];
+/// Where tasks and threads are begun. Each knows who tracks what it begins.
+const SPAWNERS: &[(&str, &[&str])] = &[
+    ("actors/", &["actors/src/tasks.rs", "actors/src/watchdog.rs"]),
+    ("crates/core/", &[]),
+    ("crates/llm/", &[]),
+    ("crates/store/", &[]),
+];
+/// How the name of a number in a struct of limits ends: with its unit, or with what is counted and that it is the most.
+const UNITS: &[&str] = &["_max", "_min", "_ms", "_ms_per_class", "_default", "_reserve", "_calls", "slots"];
+
+fn shipped_of(folder: &str) -> impl Iterator<Item = (&'static Source, String)> {
+    sources().iter().filter(move |s| s.path.starts_with(folder) && !s.is_for_tests()).map(|s| (s, s.shipped()))
+}
+
+fn places(source: &Source, code: &str, word: &str) -> Vec<String> {
+    code.match_indices(word).map(|(at, _)| format!("{}:{}: {word}", source.path, source.line_of(at))).collect()
+}
+
+#[test]
+fn core_performs_no_effect_and_reads_no_clock() {
+    let mut wrong = Vec::new();
+    for (source, code) in shipped_of("crates/core/src/") {
+        for word in NOT_IN_CORE {
+            wrong.extend(places(source, &code, word));
+        }
+    }
+    all_well("core decides; the world comes in through its ports", &wrong);
+}
+
+#[test]
+fn only_the_configuration_reads_the_environment() {
+    let mut wrong = Vec::new();
+    for (source, code) in shipped_of("") {
+        let is_build_script = source.path.ends_with("build.rs");
+        if source.path.starts_with("src/config/") || is_build_script || source.path.starts_with("crates/testkit/") {
+            continue;
+        }
+        for word in ["env::var", "env::vars", "env::set_var"] {
+            wrong.extend(places(source, &code, word));
+        }
+    }
+    all_well("take it from the configuration", &wrong);
+}
+
+#[test]
+fn models_and_skills_are_waited_for_by_tracked_tasks_only() {
+    let mut wrong = Vec::new();
+    for (source, code) in shipped_of("actors/src/") {
+        for (call, files) in WAITERS.iter().filter(|(_, files)| !files.contains(&source.path.as_str())) {
+            wrong.extend(places(source, &code, call).into_iter().map(|p| format!("{p} belongs into {files:?}")));
+        }
+        let tasks = arguments_of(&code, ".spawn(");
+        for call in LEAD_TO_WAITERS {
+            let waits = code.match_indices(call).filter(|(at, _)| !code[..*at].ends_with("fn "));
+            let outside = waits.filter(|(at, _)| !tasks.iter().any(|t| t.contains(at)));
+            wrong.extend(outside.map(|(at, _)| format!("{}:{}: {call} in a handler", source.path, source.line_of(at))));
+        }
+    }
+    all_well("a handler never waits for a model or a skill", &wrong);
+    // The rule must have something to look at, or a new name would switch it off.
+    let all: String = shipped_of("actors/src/").map(|(_, code)| code).collect();
+    for name in WAITERS.iter().map(|(call, _)| *call).chain(LEAD_TO_WAITERS.iter().copied()) {
+        assert!(all.contains(name), "{name} is gone: put its new name into tests/tidy/effects.rs");
+    }
+}
+
+#[test]
+fn tasks_are_begun_where_they_are_tracked() {
+    let mut wrong = Vec::new();
+    for (folder, allowed) in SPAWNERS {
+        for (source, code) in shipped_of(folder).filter(|(s, _)| !allowed.contains(&s.path.as_str())) {
+            for word in ["tokio::spawn(", "task::spawn(", "spawn_blocking(", "thread::spawn(", "thread::Builder"] {
+                wrong.extend(places(source, &code, word));
+            }
+        }
+    }
+    all_well("a task that nobody tracks outlives its actor and hides its panic", &wrong);
+}
+
+#[test]
+fn no_queue_is_without_a_bound() {
+    let mut wrong = Vec::new();
+    for (source, code) in shipped_of("") {
+        wrong.extend(places(source, &code, "unbounded"));
+    }
+    all_well("a queue without a bound only moves the trouble", &wrong);
+    let node = sources().iter().find(|s| s.path == "actors/src/observe/node.rs").expect("the actors' trait");
+    assert!(node.code.contains("const MAILBOX_MAX: usize"), "every actor's mailbox has a bound");
+}
+
+#[test]
+fn every_limit_has_its_unit_in_its_name() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (source, code) in shipped_of("") {
+        for (name, body) in structs(&code).into_iter().filter(|(name, _)| name.ends_with("Limits")) {
+            for field in number_fields(&code[body]) {
+                seen += 1;
+                if !UNITS.iter().any(|unit| field.ends_with(unit)) {
+                    wrong.push(format!("{}: {name}.{field}", source.path));
+                }
+            }
+        }
+    }
+    assert!(seen > 30, "only {seen} limits were found");
+    all_well("end these with a unit", &wrong);
+}
+
+#[test]
+fn every_actor_says_what_it_owns_and_what_survives_its_death() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|s| s.path.starts_with("actors/src/") && s.code.contains("impl Node for ")) {
+        let head: String = source.text.lines().take_while(|l| l.starts_with("//!")).collect::<Vec<_>>().join(" ");
+        for word in ["Owns:", "Supervised by:", "urvives its"] {
+            if !head.contains(word) {
+                wrong.push(format!("{}: {word}", source.path));
+            }
+        }
+    }
+    all_well("say it in the module's first lines", &wrong);
+}
+
+/// Where the arguments of such calls stand.
+fn arguments_of(code: &str, call: &str) -> Vec<Range<usize>> {
+    let end = |from: usize| {
+        let mut depth = 1;
+        for (n, byte) in code.as_bytes().iter().enumerate().skip(from) {
+            match byte {
+                b'(' => depth += 1,
+                b')' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return n;
+            }
+        }
+        code.len()
+    };
+    code.match_indices(call).map(|(at, _)| at + call.len()..end(at + call.len())).collect()
+}
+
+/// Structs with named fields: name, and where their fields stand.
+fn structs(code: &str) -> Vec<(String, Range<usize>)> {
+    // A struct reads like a function without arguments.
+    let as_functions = code.replace("struct ", "    fn ");
+    debug_assert_eq!(as_functions.len(), code.len());
+    let are_structs = |f: &super::lexer::Function| code[f.span.start - 4..].starts_with("struct ");
+    functions(&as_functions)
+        .into_iter()
+        .filter(|f| f.span.start >= 4 && are_structs(f))
+        .map(|f| (f.name, f.body))
+        .collect()
+}
+
+fn number_fields(fields: &str) -> Vec<String> {
+    let number = ["u8", "u16", "u32", "u64", "usize", "i64"];
+    let field = |line: &str| {
+        let (name, kind) = line.trim().trim_start_matches("pub ").split_once(": ")?;
+        let kind = kind.trim_end_matches(',').trim_start_matches("Option<").trim_end_matches('>');
+        number.contains(&kind).then(|| name.to_owned())
+    };
+    fields.lines().filter_map(field).collect()
+}
