@@ -1,0 +1,114 @@
+//! Who may do what: every route of both doors in one table. A route that is not here is closed.
+
+use super::scope::KeyScope;
+
+/// What a route asks of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nothing,
+    /// To be known.
+    AnyKey,
+    /// This scope.
+    Scope(KeyScope),
+    /// To be on this machine, or this scope.
+    LocalOr(KeyScope),
+}
+
+/// One line of the table: the method (`RPC` for gRPC), the path as it is routed, and the need.
+pub type Rule = (&'static str, &'static str, Need);
+
+use KeyScope::{Admin, Chat, JobsControl, JobsRead, OpsControl, OpsRead};
+use Need::{AnyKey, LocalOr, Nothing, Scope};
+
+/// The table.
+pub const RULES: &[Rule] = &[
+    ("GET", "/", Nothing),
+    ("GET", "/healthz", Nothing),
+    ("GET", "/readyz", Nothing),
+    ("GET", "/metrics", LocalOr(OpsRead)),
+    ("GET", "/api/openapi.json", Nothing),
+    ("POST", "/api/v1/messages", Scope(Chat)),
+    ("GET", "/api/v1/conversations", Scope(Chat)),
+    ("GET", "/api/v1/conversations/{id}", Scope(Chat)),
+    ("GET", "/api/v1/conversations/{id}/messages", Scope(Chat)),
+    ("GET", "/api/v1/conversations/{id}/events", Scope(Chat)),
+    ("GET", "/api/v1/conversations/{id}/stream", Scope(Chat)),
+    ("POST", "/api/v1/conversations/{id}/resume", Scope(JobsControl)),
+    ("GET", "/api/v1/tasks", Scope(JobsRead)),
+    ("GET", "/api/v1/tasks/{id}", Scope(JobsRead)),
+    ("POST", "/api/v1/tasks/{id}/cancel", Scope(JobsControl)),
+    ("GET", "/api/v1/skills", AnyKey),
+    ("GET", "/api/v1/skills/{name}", AnyKey),
+    ("GET", "/api/v1/status", Scope(OpsRead)),
+    ("GET", "/api/v1/actors", Scope(OpsRead)),
+    ("GET", "/api/v1/actors/view", Scope(OpsRead)),
+    ("GET", "/api/v1/actors/crashes", Scope(OpsRead)),
+    ("POST", "/api/v1/actors/stop", Scope(OpsControl)),
+    ("POST", "/api/v1/actors/kill", Scope(OpsControl)),
+    ("POST", "/api/v1/actors/restart", Scope(OpsControl)),
+    ("GET", "/api/v1/queue", Scope(OpsRead)),
+    ("POST", "/api/v1/gate/hold", Scope(OpsControl)),
+    ("POST", "/api/v1/gate/release", Scope(OpsControl)),
+    ("POST", "/api/v1/breakers/{skill}/reset", Scope(OpsControl)),
+    ("GET", "/api/v1/keys", Scope(Admin)),
+    ("POST", "/api/v1/keys", Scope(Admin)),
+    ("POST", "/api/v1/keys/{id}/revoke", Scope(Admin)),
+    ("GET", "/v1/models", Scope(Chat)),
+    ("GET", "/v1/models/{*id}", Scope(Chat)),
+    ("POST", "/v1/chat/completions", Scope(Chat)),
+    ("RPC", "/annie.v1.Chat/Submit", Scope(Chat)),
+    ("RPC", "/annie.v1.Chat/Stream", Scope(Chat)),
+    ("RPC", "/annie.v1.Chat/History", Scope(Chat)),
+    ("RPC", "/annie.v1.Jobs/Get", Scope(JobsRead)),
+    ("RPC", "/annie.v1.Jobs/List", Scope(JobsRead)),
+    ("RPC", "/annie.v1.Jobs/Cancel", Scope(JobsControl)),
+    ("RPC", "/annie.v1.Actors/Tree", Scope(OpsRead)),
+    ("RPC", "/annie.v1.Actors/View", Scope(OpsRead)),
+    ("RPC", "/annie.v1.Actors/Watch", Scope(OpsRead)),
+    ("RPC", "/annie.v1.Actors/Stop", Scope(OpsControl)),
+    ("RPC", "/annie.v1.Actors/Kill", Scope(OpsControl)),
+    ("RPC", "/annie.v1.Actors/Restart", Scope(OpsControl)),
+    ("RPC", "/annie.v1.Skills/List", AnyKey),
+    ("RPC", "/annie.v1.Skills/Get", AnyKey),
+    ("RPC", "/annie.v1.Events/List", Scope(Chat)),
+    ("RPC", "/annie.v1.Events/Follow", Scope(Chat)),
+    ("RPC", "/grpc.health.v1.Health/Check", Nothing),
+    ("RPC", "/grpc.health.v1.Health/Watch", Nothing),
+    ("RPC", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", AnyKey),
+    ("RPC", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", AnyKey),
+];
+
+/// What a route asks for; nothing if it is not in the table.
+#[must_use]
+pub fn need(method: &str, path: &str) -> Option<Need> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    RULES.iter().find(|(m, p, _)| *m == method && *p == path).map(|(_, _, need)| *need)
+}
+
+/// Whether any method of a path is in the table.
+#[must_use]
+pub(crate) fn is_path(path: &str) -> bool {
+    RULES.iter().any(|(_, p, _)| *p == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_is_not_in_the_table_has_no_need_that_could_be_met() {
+        assert_eq!(need("GET", "/api/v1/keys"), Some(Scope(Admin)));
+        assert_eq!(need("HEAD", "/api/v1/keys"), Some(Scope(Admin)));
+        assert_eq!(need("DELETE", "/api/v1/keys"), None);
+        assert_eq!(need("GET", "/api/v1/everything"), None);
+    }
+
+    #[test]
+    fn no_route_is_said_twice_and_nothing_that_changes_something_is_open() {
+        for (n, (method, path, need)) in RULES.iter().enumerate() {
+            assert!(!RULES[..n].iter().any(|(m, p, _)| m == method && p == path), "{method} {path}");
+            assert!(*method != "POST" || matches!(need, Scope(_)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Keys against a store: who is let in, as whom, and for how long.
+
+use std::sync::Arc;
+
+use annie_core::{ports::Keys, time::Micros};
+use annie_store::MemoryStore;
+use annie_testkit::env::{TestClock, env};
+
+use super::*;
+
+struct Door {
+    auth: Arc<Auth>,
+    store: Arc<MemoryStore>,
+}
+
+async fn door() -> Door {
+    let store = Arc::new(MemoryStore::new());
+    let me = UserId::new("me").unwrap();
+    Door { auth: Auth::load(store.clone(), env(1), me).await.unwrap(), store }
+}
+
+impl Door {
+    async fn key(&self, user: &str, scopes: &[KeyScope]) -> (ApiKey, String) {
+        let new = NewKey {
+            name: user.into(),
+            user: UserId::new(user).unwrap(),
+            scopes: scopes.to_vec(),
+            expires_at: Some(TestClock::START.plus_ms(60_000)),
+        };
+        self.auth.create(new).await.unwrap()
+    }
+
+    async fn enter(&self, pairs: &[(&'static str, &str)], local: bool) -> Result<Caller, Code> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        self.auth.identify(&headers, local).await.map_err(|f| f.code)
+    }
+}
+
+#[tokio::test]
+async fn without_keys_this_machine_is_the_default_user_and_others_are_nobody() {
+    let door = door().await;
+    let caller = door.enter(&[("authorization", "Bearer whatever")], true).await.unwrap();
+    assert_eq!((caller.user.as_str(), caller.key), ("me", None));
+    assert_eq!(caller.grants, Grants::all());
+    assert_eq!(door.enter(&[], false).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn the_first_key_closes_the_door_for_everybody_without_one() {
+    let door = door().await;
+    let (key, text) = door.key("ann", &[KeyScope::Chat]).await;
+    assert_eq!(door.enter(&[], true).await, Err(Code::Unauthenticated));
+    let bearer = format!("bearer {text}");
+    for pair in [("authorization", bearer.as_str()), ("x-api-key", text.as_str())] {
+        let caller = door.enter(&[pair], false).await.unwrap();
+        assert_eq!((caller.user.as_str(), caller.key.as_deref()), ("ann", Some(key.id.as_str())));
+        assert_eq!(caller.grants, Grants::of([KeyScope::Chat]));
+    }
+    door.auth.revoke(&key.id).await.unwrap();
+    assert_eq!(door.enter(&[("x-api-key", &text)], false).await, Err(Code::Unauthenticated));
+    assert_eq!(door.enter(&[], true).await, Err(Code::Unauthenticated), "a revoked key still counts as one");
+}
+
+#[tokio::test]
+async fn another_secret_under_a_known_id_opens_nothing() {
+    let door = door().await;
+    let (key, _) = door.key("ann", &[KeyScope::Chat]).await;
+    let forged = format!("annie_{}_{}", key.id, "a".repeat(43));
+    for text in [forged.as_str(), "annie_aaaaaaaaaaaa_", "sk-1"] {
+        assert_eq!(door.enter(&[("x-api-key", text)], true).await, Err(Code::Unauthenticated), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_ends_at_its_time() {
+    let door = door().await;
+    let (_, text) = door.key("ann", &[KeyScope::Chat]).await;
+    assert!(door.enter(&[("x-api-key", &text)], false).await.is_ok());
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    assert_eq!(door.enter(&[("x-api-key", &text)], false).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn only_a_key_with_that_scope_speaks_for_others() {
+    let door = door().await;
+    let (_, admin) = door.key("root", &[KeyScope::Admin]).await;
+    let (_, front) = door.key("front", &[KeyScope::Chat, KeyScope::Impersonate]).await;
+    assert_eq!(door.enter(&[("x-api-key", &admin), (USER_HEADER, "bob")], false).await, Err(Code::Forbidden));
+    let caller = door.enter(&[("x-api-key", &front), (USER_HEADER, "bob")], false).await.unwrap();
+    assert_eq!(caller.user.as_str(), "bob");
+    assert_eq!(door.enter(&[("x-api-key", &front), (USER_HEADER, "")], false).await, Err(Code::InvalidRequest));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_use_of_a_key_is_noted_to_the_minute_and_never_undoes_a_revocation() {
+    let door = door().await;
+    let (key, text) = door.key("ann", &[KeyScope::Chat]).await;
+    for _ in 0..3 {
+        door.enter(&[("x-api-key", &text)], false).await.unwrap();
+    }
+    // The notes are beside the requests; the revocation queues behind those that are under way.
+    tokio::task::yield_now().await;
+    let revoked = door.auth.revoke(&key.id).await.unwrap();
+    tokio::task::yield_now().await;
+    let stored = door.store.key(key.id).await.unwrap().unwrap();
+    assert_eq!(stored, revoked);
+    assert!(stored.last_used_at.is_some_and(|at| at >= TestClock::START && at < Micros(i64::MAX)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_another_process_made_is_noticed() {
+    let door = door().await;
+    let me = UserId::new("me").unwrap();
+    let elsewhere = Auth::load(door.store.clone(), env(2), me.clone()).await.unwrap();
+    let new = NewKey { name: "x".into(), user: me, scopes: vec![KeyScope::Chat], expires_at: None };
+    elsewhere.create(new).await.unwrap();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    assert_eq!(door.enter(&[], true).await, Err(Code::Unauthenticated));
+}

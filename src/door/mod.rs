@@ -1,0 +1,87 @@
+//! What the doors share: the handle to the kernel, limits, the rules of a message that comes in, the feed that every stream
+//! is made of, and the history of a conversation. Knows neither HTTP nor gRPC.
+
+mod feed;
+mod history;
+mod intake;
+mod limits;
+mod slots;
+mod tree;
+
+use std::sync::Arc;
+
+use annie_actors::Kernel;
+use annie_core::time::Micros;
+pub(crate) use feed::{Feed, FeedItem, FeedWish};
+pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
+pub(crate) use intake::{Message, Where, submission};
+pub use limits::DoorLimits;
+use metrics_exporter_prometheus::PrometheusHandle;
+pub(crate) use slots::{Slot, Slots};
+pub(crate) use tree::TreePage;
+use tokio::sync::{Semaphore, watch};
+use tonic_health::{ServingStatus, server::HealthReporter};
+
+use crate::{
+    auth::{Auth, Rates},
+    grpc,
+};
+
+/// The version that the doors name.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What every handler is given. Cheap to clone.
+#[derive(Clone)]
+pub struct AppState {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The keeper of the keys.
+    pub auth: Arc<Auth>,
+    /// The doors' numbers.
+    pub limits: Arc<DoorLimits>,
+    /// Where `/metrics` comes from; without it the route says that nothing is recorded.
+    pub metrics: Option<PrometheusHandle>,
+    pub(crate) doors: Arc<Doors>,
+}
+
+/// What the doors of one server hold in common.
+pub(crate) struct Doors {
+    pub started_at: Micros,
+    pub slots: Slots,
+    pub rates: Rates,
+    pub requests: Arc<Semaphore>,
+    pub health: HealthReporter,
+    closing: watch::Sender<bool>,
+}
+
+impl AppState {
+    /// The state of a server that starts now.
+    #[must_use]
+    pub fn new(kernel: Kernel, auth: Arc<Auth>, limits: DoorLimits, metrics: Option<PrometheusHandle>) -> Self {
+        let doors = Doors {
+            started_at: kernel.now(),
+            slots: Slots::default(),
+            rates: Rates::default(),
+            requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
+            health: HealthReporter::new(),
+            closing: watch::channel(false).0,
+        };
+        Self { kernel, auth, limits: Arc::new(limits), metrics, doors: Arc::new(doors) }
+    }
+}
+
+impl Doors {
+    /// Nothing new is taken from here on, and every stream is told to end.
+    pub async fn close(&self, kernel: &Kernel) {
+        for service in grpc::SERVICES {
+            self.health.set_service_status(service, ServingStatus::NotServing).await;
+        }
+        kernel.drain();
+        self.closing.send_replace(true);
+    }
+
+    /// Whether the server is stopping, and a way to wait for it.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.subscribe()
+    }
+}

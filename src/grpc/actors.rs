@@ -1,0 +1,137 @@
+//! `annie.v1.Actors`: look at the living tree, question an actor, strike one, watch what changes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use annie_actors::Operation;
+use annie_core::ids::Incarnation;
+use futures_util::stream;
+use tokio::{
+    sync::watch,
+    time::{Instant, Interval, MissedTickBehavior, interval},
+};
+use tonic::{Request, Response, Status};
+
+use super::{Door, Streamed, caller, convert, refused, v1};
+use crate::{
+    auth::Caller,
+    door::{AppState, Slot, TreePage},
+    error::Fault,
+};
+
+/// How often a watcher may have the tree looked at, in milliseconds.
+const EVERY_MS: std::ops::RangeInclusive<u32> = 200..=60_000;
+
+impl Door {
+    async fn act(
+        &self,
+        request: Request<v1::ActRequest>,
+        operation: Operation,
+    ) -> Result<Response<v1::ActResponse>, Status> {
+        let caller = caller(&request)?;
+        let act = request.into_inner();
+        let reason: String = act.reason.chars().take(200).collect();
+        let by = if reason.is_empty() { caller.name() } else { format!("{}: {reason}", caller.name()) };
+        let expected = Some(Incarnation(act.incarnation)).filter(|i| i.0 > 0);
+        let info = self.state.kernel.operate(&act.path, expected, operation, &by).await.map_err(refused)?;
+        Ok(Response::new(v1::ActResponse { actor: Some(convert::actor(info)) }))
+    }
+}
+
+#[tonic::async_trait]
+impl v1::actors_server::Actors for Door {
+    async fn tree(&self, request: Request<v1::TreeRequest>) -> Result<Response<v1::TreeResponse>, Status> {
+        let wanted = request.into_inner();
+        let page = TreePage::of(&self.state.kernel, &wanted.under, wanted.limit as usize);
+        let actors = page.actors.into_iter().map(convert::actor).collect();
+        Ok(Response::new(v1::TreeResponse { actors, total: page.total as u64 }))
+    }
+
+    async fn view(&self, request: Request<v1::ViewRequest>) -> Result<Response<v1::ViewResponse>, Status> {
+        let (info, view) = self.state.kernel.view(&request.into_inner().path).await.map_err(refused)?;
+        let view_json = view.map(|v| v.to_string());
+        Ok(Response::new(v1::ViewResponse { actor: Some(convert::actor(info)), view_json }))
+    }
+
+    type WatchStream = Streamed<v1::TreeChange>;
+
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let caller = caller(&request)?;
+        let watcher = Watcher::new(&self.state, &caller, request.into_inner()).map_err(refused)?;
+        let changes = stream::unfold(watcher, |mut watcher| async move {
+            let change = watcher.next().await?;
+            Some((Ok(change), watcher))
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+
+    async fn stop(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
+        self.act(request, Operation::Stop).await
+    }
+
+    async fn kill(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
+        self.act(request, Operation::Kill).await
+    }
+
+    async fn restart(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
+        self.act(request, Operation::Restart).await
+    }
+}
+
+/// Somebody who watches. Looks only while watched, and tells only what differs from the last look.
+struct Watcher {
+    state: AppState,
+    wanted: v1::WatchRequest,
+    ticks: Interval,
+    closing: watch::Receiver<bool>,
+    until: Instant,
+    known: BTreeMap<String, v1::Actor>,
+    first: bool,
+    _slot: Slot,
+}
+
+impl Watcher {
+    fn new(state: &AppState, caller: &Caller, wanted: v1::WatchRequest) -> Result<Self, Fault> {
+        let every_ms = if wanted.every_ms == 0 { 1_000 } else { wanted.every_ms };
+        if !EVERY_MS.contains(&every_ms) {
+            let why = format!("every {} to {} ms", EVERY_MS.start(), EVERY_MS.end());
+            return Err(Fault::invalid(why).at("every_ms"));
+        }
+        let mut ticks = interval(Duration::from_millis(u64::from(every_ms)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            state: state.clone(),
+            wanted,
+            ticks,
+            closing: state.doors.closing(),
+            until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
+            known: BTreeMap::new(),
+            first: true,
+            _slot: state.doors.slots.take(&caller.user, &state.limits)?,
+        })
+    }
+
+    async fn next(&mut self) -> Option<v1::TreeChange> {
+        loop {
+            tokio::select! {
+                _ = self.closing.wait_for(|closing| *closing) => return None,
+                () = tokio::time::sleep_until(self.until) => return None,
+                _ = self.ticks.tick() => {}
+            }
+            let change = self.look();
+            if std::mem::take(&mut self.first) || !change.changed.is_empty() || !change.gone.is_empty() {
+                return Some(change);
+            }
+        }
+    }
+
+    fn look(&mut self) -> v1::TreeChange {
+        let page = TreePage::of(&self.state.kernel, &self.wanted.under, self.wanted.limit as usize);
+        let now: BTreeMap<String, v1::Actor> =
+            page.actors.into_iter().map(convert::actor).map(|a| (a.path.clone(), a)).collect();
+        let changed = now.iter().filter(|(path, actor)| self.known.get(*path) != Some(actor));
+        let changed = changed.map(|(_, actor)| actor.clone()).collect();
+        let gone = self.known.keys().filter(|path| !now.contains_key(*path)).cloned().collect();
+        self.known = now;
+        v1::TreeChange { changed, gone, total: page.total as u64 }
+    }
+}

@@ -1,0 +1,120 @@
+//! `annie.v1.Chat`: submit, stream, history.
+
+use annie_core::ids::Seq;
+use futures_util::stream;
+use tonic::{Request, Response, Status};
+
+use super::{Door, Streamed, caller, convert, refused, v1};
+use crate::{
+    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, history, submission},
+    error::Fault,
+};
+
+/// The metadata with the caller's id for a message.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+#[tonic::async_trait]
+impl v1::chat_server::Chat for Door {
+    async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitResponse>, Status> {
+        use v1::submit_request::Conversation;
+        let caller = caller(&request)?;
+        let from_metadata = request.metadata().get(IDEMPOTENCY_KEY).map(|v| v.to_str().map(str::to_owned)).transpose();
+        let from_metadata = from_metadata.map_err(|_| refused(Fault::invalid("not visible ASCII").at(IDEMPOTENCY_KEY)))?;
+        let wanted = request.into_inner();
+        let client_id = Some(wanted.client_id).filter(|id| !id.is_empty()).or(from_metadata);
+        let message = Message {
+            text: wanted.text,
+            place: match wanted.conversation {
+                None => Where::New,
+                Some(Conversation::ConversationId(id)) => Where::Id(id),
+                Some(Conversation::ConversationKey(key)) => Where::Key(key),
+            },
+            mode: convert::mode(wanted.mode)?,
+            priority: convert::priority(wanted.priority)?,
+            client_id,
+            preamble: Vec::new(),
+        };
+        let submission = submission(&self.state, &caller, "grpc", message).await.map_err(refused)?;
+        let submitted = self.state.kernel.submit(submission).await.map_err(refused)?;
+        let place = submitted.place;
+        Ok(Response::new(v1::SubmitResponse {
+            task_id: submitted.task.to_string(),
+            conversation_id: submitted.conversation.to_string(),
+            seq: submitted.seq.0,
+            repeated: submitted.repeated,
+            position: place.as_ref().map(|p| p.position as u64),
+            start_in_ms: place.as_ref().map(|p| p.start_in_ms),
+        }))
+    }
+
+    type StreamStream = Streamed<v1::StreamItem>;
+
+    async fn stream(&self, request: Request<v1::StreamRequest>) -> Result<Response<Self::StreamStream>, Status> {
+        let caller = caller(&request)?;
+        let wanted = request.into_inner();
+        let wish = FeedWish {
+            conversation: convert::id("conversation_id", &wanted.conversation_id)?,
+            after: Seq(wanted.after_seq),
+            task: convert::maybe_id("task_id", &wanted.task_id)?,
+        };
+        let feed = Feed::open(&self.state, &caller, wish).await.map_err(refused)?;
+        Ok(Response::new(items(feed, true)))
+    }
+
+    async fn history(&self, request: Request<v1::HistoryRequest>) -> Result<Response<v1::HistoryResponse>, Status> {
+        let caller = caller(&request)?;
+        let wanted = request.into_inner();
+        let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
+        let before = Some(Seq(wanted.before_seq)).filter(|s| s.0 > 0);
+        let limit = convert::limit(wanted.limit, 50, 200) as usize;
+        let page = history(&self.state, &caller, conversation, before, limit).await.map_err(refused)?;
+        Ok(Response::new(v1::HistoryResponse {
+            messages: page.messages.into_iter().map(message).collect(),
+            next_before_seq: page.next_before.map(|s| s.0),
+        }))
+    }
+}
+
+/// A feed as a stream of messages.
+pub(super) fn items(feed: Feed, with_drafts: bool) -> Streamed<v1::StreamItem> {
+    Box::pin(stream::unfold(Some(feed), move |feed| async move {
+        let mut feed = feed?;
+        loop {
+            return match feed.next().await {
+                Ok(None) => None,
+                Ok(Some(FeedItem::Draft { .. })) if !with_drafts => continue,
+                Ok(Some(item)) => {
+                    let item = convert::stream_item(item);
+                    let rest = item.is_ok().then_some(feed);
+                    Some((item, rest))
+                }
+                Err(fault) => Some((Err(refused(fault)), None)),
+            };
+        }
+    }))
+}
+
+fn message(message: HistoryMessage) -> v1::ChatMessage {
+    let agents = message.agents.into_iter().map(|a| v1::AgentSummary {
+        agent: a.agent,
+        mission: a.mission,
+        status: a.status.unwrap_or_default().to_owned(),
+        duration_ms: a.duration_ms,
+    });
+    let skills = message.skills.into_iter().map(|s| v1::SkillSummary {
+        agent: s.agent,
+        skill: s.skill,
+        status: s.status.to_owned(),
+        duration_ms: s.duration_ms,
+    });
+    v1::ChatMessage {
+        seq: message.seq.0,
+        task_id: message.task.to_string(),
+        role: message.role.as_str().to_owned(),
+        text: message.text,
+        at_us: message.at.0,
+        state: message.state.map_or(v1::TaskState::Unspecified, convert::state_of).into(),
+        agents: agents.collect(),
+        skills: skills.collect(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Between the kernel's words and the contract's.
+
+use std::str::FromStr;
+
+use annie_actors::NodeInfo;
+use annie_core::{
+    event::{Event, Mode, Priority},
+    ids::{IdError, TaskId},
+    ports::{Draft, TaskRow, TaskState},
+    skill::{SkillFormat, SkillSpec},
+};
+use tonic::Status;
+
+use super::{refused, v1};
+use crate::{door::FeedItem, error::Fault};
+
+/// An id out of a field.
+pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, Status> {
+    text.parse().map_err(|e: IdError| refused(Fault::from(e).at(field)))
+}
+
+/// An id out of a field that may be empty.
+pub fn maybe_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Option<T>, Status> {
+    if text.is_empty() { Ok(None) } else { id(field, text).map(Some) }
+}
+
+/// The limit of a page; 0 means the default.
+pub fn limit(asked: u32, default: u32, max: u32) -> u32 {
+    if asked == 0 { default } else { asked.min(max) }
+}
+
+pub fn priority(number: i32) -> Result<Option<Priority>, Status> {
+    Ok(match v1::Priority::try_from(number) {
+        Ok(v1::Priority::Unspecified) => None,
+        Ok(v1::Priority::Realtime) => Some(Priority::Realtime),
+        Ok(v1::Priority::High) => Some(Priority::High),
+        Ok(v1::Priority::Normal) => Some(Priority::Normal),
+        Ok(v1::Priority::Low) => Some(Priority::Low),
+        Ok(v1::Priority::Background) => Some(Priority::Background),
+        Err(_) => return Err(refused(Fault::invalid(format!("there is no priority {number}")).at("priority"))),
+    })
+}
+
+pub fn mode(number: i32) -> Result<Option<Mode>, Status> {
+    Ok(match v1::Mode::try_from(number) {
+        Ok(v1::Mode::Unspecified) => None,
+        Ok(v1::Mode::MultiAgent) => Some(Mode::MultiAgent),
+        Ok(v1::Mode::SingleLoop) => Some(Mode::SingleLoop),
+        Ok(v1::Mode::Direct) => Some(Mode::Direct),
+        Err(_) => return Err(refused(Fault::invalid(format!("there is no mode {number}")).at("mode"))),
+    })
+}
+
+pub const fn priority_of(priority: Priority) -> v1::Priority {
+    match priority {
+        Priority::Realtime => v1::Priority::Realtime,
+        Priority::High => v1::Priority::High,
+        Priority::Normal => v1::Priority::Normal,
+        Priority::Low => v1::Priority::Low,
+        Priority::Background => v1::Priority::Background,
+    }
+}
+
+pub const fn state_of(state: TaskState) -> v1::TaskState {
+    match state {
+        TaskState::Queued => v1::TaskState::Queued,
+        TaskState::Running => v1::TaskState::Running,
+        TaskState::Completed => v1::TaskState::Completed,
+        TaskState::Failed => v1::TaskState::Failed,
+        TaskState::Cancelled => v1::TaskState::Cancelled,
+    }
+}
+
+pub fn task(row: TaskRow) -> v1::Task {
+    v1::Task {
+        id: row.id.to_string(),
+        conversation_id: row.conversation.to_string(),
+        state: state_of(row.state).into(),
+        priority: priority_of(row.priority).into(),
+        source: row.source,
+        title: row.title,
+        received_at_us: row.received_at.0,
+        started_at_us: row.started_at.map(|at| at.0),
+        ended_at_us: row.ended_at.map(|at| at.0),
+        error: row.error.unwrap_or_default(),
+    }
+}
+
+pub fn event(event: &Event) -> v1::Event {
+    v1::Event {
+        conversation_id: event.conversation.to_string(),
+        seq: event.seq.0,
+        at_us: event.at.0,
+        task_id: event.task.to_string(),
+        agent: event.agent.to_string(),
+        kind: event.body.kind().to_owned(),
+        json: serde_json::to_string(event).unwrap_or_default(),
+    }
+}
+
+fn draft(task: TaskId, round: u32, draft: Draft) -> v1::Draft {
+    let piece = match draft {
+        Draft::Text(text) => v1::draft::Piece::Text(text),
+        Draft::Reasoning(text) => v1::draft::Piece::Reasoning(text),
+    };
+    v1::Draft { task_id: task.to_string(), round, piece: Some(piece) }
+}
+
+/// An item of a stream, or the end of it.
+pub fn stream_item(item: FeedItem) -> Result<v1::StreamItem, Status> {
+    use v1::stream_item::Item;
+    let item = match item {
+        FeedItem::Event(stored) => Item::Event(event(&stored)),
+        FeedItem::Draft { task, round, draft: piece } => Item::Draft(draft(task, round, piece)),
+        FeedItem::Reset(last) => Item::ResetToSeq(last.0),
+        FeedItem::Again => {
+            let why = "the stream ends here; resume it from the last place that you have";
+            return Err(refused(Fault::new(crate::error::Code::Unavailable, why).retry_in_ms(2_000)));
+        }
+    };
+    Ok(v1::StreamItem { item: Some(item) })
+}
+
+pub fn actor(info: NodeInfo) -> v1::Actor {
+    v1::Actor {
+        path: info.path.to_string(),
+        kind: info.kind.to_owned(),
+        incarnation: info.incarnation.0,
+        status: info.status,
+        started_at_us: info.started_at.0,
+        mailbox_depth: info.mailbox_depth as u64,
+        mailbox_max: info.mailbox_max as u64,
+        handled: info.handled,
+        refused: info.refused,
+        busy_us: info.busy_us,
+        current: info.current.unwrap_or_default().to_owned(),
+        current_ms: info.current_ms,
+    }
+}
+
+pub fn skill(spec: &SkillSpec, whole: bool) -> v1::Skill {
+    v1::Skill {
+        name: spec.name.clone(),
+        domain: spec.domain.clone(),
+        description: spec.description.clone(),
+        synopsis: spec.synopsis(),
+        effect: spec.effect.as_str().to_owned(),
+        external: spec.external,
+        timeout_ms: spec.timeout_ms,
+        format: match spec.format {
+            SkillFormat::Command => "command",
+            SkillFormat::Prompt { .. } => "prompt",
+        }
+        .to_owned(),
+        help: if whole { spec.help() } else { String::new() },
+        schema_json: if whole { spec.schema().to_string() } else { String::new() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_modes_survive_the_way_there_and_back() {
+        for class in Priority::ALL {
+            assert_eq!(priority(priority_of(class).into()).unwrap(), Some(class));
+        }
+        assert_eq!(priority(0).unwrap(), None);
+        assert_eq!(priority(9).unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(mode(2).unwrap(), Some(Mode::SingleLoop));
+        assert_eq!(mode(-1).unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_page_has_a_default_and_an_end() {
+        assert_eq!((limit(0, 50, 500), limit(3, 50, 500), limit(9_999, 50, 500)), (50, 3, 500));
+    }
+}

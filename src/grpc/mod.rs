@@ -1,0 +1,99 @@
+//! The gRPC door (`proto/annie/v1`), on the same port and behind the same guard as HTTP; health and reflection beside it.
+//! One file for each service; a handler's fault becomes a status in one place.
+
+mod actors;
+mod chat;
+mod convert;
+mod events;
+mod jobs;
+mod skills;
+mod status;
+
+use std::pin::Pin;
+
+use axum::Router;
+use futures_util::Stream;
+pub(crate) use status::status;
+use tonic::{Request, Status, service::Routes};
+use tonic_health::{
+    ServingStatus,
+    pb::health_server::HealthServer,
+    server::{HealthReporter, HealthService},
+};
+
+use crate::{auth::Caller, door::AppState, error::Fault};
+
+/// The contract as code.
+#[expect(missing_docs, clippy::all, reason = "generated; the contract is documented in its own files")]
+pub mod v1 {
+    tonic::include_proto!("annie.v1");
+}
+
+/// The contract as a descriptor, for reflection.
+const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
+
+/// The services whose health is told; the empty name is the whole server.
+pub(crate) const SERVICES: [&str; 6] =
+    ["", "annie.v1.Chat", "annie.v1.Jobs", "annie.v1.Actors", "annie.v1.Skills", "annie.v1.Events"];
+
+/// What a streaming method answers with.
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A service's door: all services are alike.
+#[derive(Clone)]
+struct Door {
+    state: AppState,
+}
+
+macro_rules! bounded {
+    ($server:expr, $limits:expr) => {
+        $server
+            .max_decoding_message_size($limits.grpc_request_bytes_max)
+            .max_encoding_message_size($limits.grpc_response_bytes_max)
+    };
+}
+
+/// The gRPC routes.
+pub(crate) fn routes(state: &AppState) -> Router {
+    let (door, limits) = (Door { state: state.clone() }, &state.limits);
+    let mut routes = Routes::from(Router::new())
+        .add_service(bounded!(v1::chat_server::ChatServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::jobs_server::JobsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::actors_server::ActorsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::skills_server::SkillsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::events_server::EventsServer::new(door), limits))
+        .add_service(health(&state.doors.health));
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Some clients only speak the old revision (interfaces 4.1).
+    match (reflection().build_v1(), reflection().build_v1alpha()) {
+        (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
+        (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "there is no reflection"),
+    }
+    routes.prepare().into_axum_router()
+}
+
+fn health(reporter: &HealthReporter) -> HealthServer<HealthService> {
+    HealthServer::new(HealthService::from_health_reporter(reporter.clone()))
+}
+
+/// From here on the services count as serving.
+pub(crate) async fn open(reporter: &HealthReporter) {
+    for service in SERVICES {
+        reporter.set_service_status(service, ServingStatus::Serving).await;
+    }
+}
+
+/// Who asks. The guard has put them there.
+fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    let known = request.extensions().get::<Caller>().cloned();
+    known.ok_or_else(|| status(&Fault::new(crate::error::Code::Unauthenticated, "this method needs a caller"), None))
+}
+
+/// A fault as a method's error.
+fn refused(fault: impl Into<Fault>) -> Status {
+    status(&fault.into(), None)
+}

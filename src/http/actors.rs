@@ -1,0 +1,165 @@
+//! The living tree: look, question, strike.
+
+use annie_actors::{Crash, NodeInfo, Operation};
+use annie_core::ids::Incarnation;
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    extract::{Args, Body},
+    problem::Problem,
+};
+use crate::{
+    auth::Caller,
+    door::{AppState, TreePage},
+    error::Fault,
+};
+
+/// Actors, sorted by path.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Tree {
+    /// Path, kind, incarnation, status, mailbox and what is being handled.
+    #[schema(value_type = Vec<Object>)]
+    actors: Vec<NodeInfo>,
+    /// How many there are, whether or not they fitted.
+    total: usize,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TreeArgs {
+    /// Only what stands here or below.
+    under: Option<String>,
+    /// 1 to 5000; 1000 by default.
+    limit: Option<usize>,
+}
+
+/// The tree.
+#[utoipa::path(
+    get, path = "/api/v1/actors", tag = "operations", params(TreeArgs),
+    responses((status = 200, body = Tree), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn list_actors(State(state): State<AppState>, Args(args): Args<TreeArgs>) -> Json<Tree> {
+    let page = TreePage::of(&state.kernel, args.under.as_deref().unwrap_or_default(), args.limit.unwrap_or(0));
+    Json(Tree { actors: page.actors, total: page.total })
+}
+
+/// One actor and what it says of itself.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ActorView {
+    #[schema(value_type = Object)]
+    actor: NodeInfo,
+    /// Its own view of its state; absent if it is too busy to answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<Value>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ViewArgs {
+    /// Where it stands: `/scheduler`.
+    path: String,
+}
+
+/// One actor.
+#[utoipa::path(
+    get, path = "/api/v1/actors/view", tag = "operations", params(ViewArgs),
+    responses((status = 200, body = ActorView), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn view_actor(
+    State(state): State<AppState>,
+    Args(args): Args<ViewArgs>,
+) -> Result<Json<ActorView>, Fault> {
+    let (actor, view) = state.kernel.view(&args.path).await?;
+    Ok(Json(ActorView { actor, view }))
+}
+
+/// Deaths that nobody asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Crashes {
+    /// Oldest first: path, incarnation, reason, when, and the last messages' kinds.
+    #[schema(value_type = Vec<Object>)]
+    crashes: Vec<Crash>,
+}
+
+/// The last deaths that nobody asked for.
+#[utoipa::path(
+    get, path = "/api/v1/actors/crashes", tag = "operations",
+    responses((status = 200, body = Crashes), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn list_crashes(State(state): State<AppState>) -> Json<Crashes> {
+    Json(Crashes { crashes: state.kernel.crashes() })
+}
+
+/// Which life to strike, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Act {
+    /// Where it stands.
+    path: String,
+    /// Refused if another life than this stands there.
+    #[serde(default)]
+    incarnation: Option<u64>,
+    /// For the log.
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// The life that was struck, as it was.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Struck {
+    #[schema(value_type = Object)]
+    actor: NodeInfo,
+}
+
+async fn act(state: &AppState, caller: &Caller, act: Act, operation: Operation) -> Result<Json<Struck>, Fault> {
+    let by = match &act.reason {
+        Some(reason) => format!("{}: {}", caller.name(), reason.chars().take(200).collect::<String>()),
+        None => caller.name(),
+    };
+    let actor = state.kernel.operate(&act.path, act.incarnation.map(Incarnation), operation, &by).await?;
+    Ok(Json(Struck { actor }))
+}
+
+/// End a life in good order.
+#[utoipa::path(
+    post, path = "/api/v1/actors/stop", tag = "operations", request_body = Act,
+    responses((status = 200, body = Struck), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn stop_actor(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(body): Body<Act>,
+) -> Result<Json<Struck>, Fault> {
+    act(&state, &caller, body, Operation::Stop).await
+}
+
+/// End a life at once.
+#[utoipa::path(
+    post, path = "/api/v1/actors/kill", tag = "operations", request_body = Act,
+    responses((status = 200, body = Struck), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn kill_actor(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(body): Body<Act>,
+) -> Result<Json<Struck>, Fault> {
+    act(&state, &caller, body, Operation::Kill).await
+}
+
+/// End a life and start the next.
+#[utoipa::path(
+    post, path = "/api/v1/actors/restart", tag = "operations", request_body = Act,
+    responses((status = 200, body = Struck), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn restart_actor(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(body): Body<Act>,
+) -> Result<Json<Struck>, Fault> {
+    act(&state, &caller, body, Operation::Restart).await
+}

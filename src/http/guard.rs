@@ -1,0 +1,231 @@
+//! What every request passes on its way in and out, HTTP and gRPC alike: an id, a place, the check of its origin, its key
+//! and its scope, the rate limit; and on the way out the shape of its errors, its headers, its line in the log.
+
+use std::{net::SocketAddr, time::Duration};
+
+use annie_core::ports::Clock;
+use axum::{
+    extract::{ConnectInfo, MatchedPath, Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use tracing::Instrument;
+
+use super::problem::{Dialect, dress};
+use crate::{
+    auth::{self, Caller, Left, Need, OriginRules, Rate, check_origin},
+    door::AppState,
+    error::{Code, Fault},
+};
+
+/// The header with the request's id.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id that is taken over from a caller, in bytes.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+/// Headers that a proxy adds: whoever sends them is not on this machine, whatever the connection says.
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// Who is at the other end of the connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
+/// The outermost layer.
+pub async fn outside(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let clock = state.kernel.env().clock.clone();
+    let from_us = clock.monotonic_us();
+    let id = request_id(&state, request.headers());
+    let path = request.uri().path().to_owned();
+    let dialect = dialect(&path, request.headers());
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched".to_owned(), |m| match dialect {
+        Dialect::Grpc if auth::is_path(&path) => path.clone(),
+        _ => m.as_str().to_owned(),
+    });
+    let span = tracing::info_span!("request", %id, %method, route);
+    let response = match state.doors.requests.clone().try_acquire_owned() {
+        Ok(_place) => next.run(request).instrument(span.clone()).await,
+        Err(_) => Fault::new(Code::Overloaded, "too many requests at once").retry_in_ms(1_000).into_response(),
+    };
+    let status = response.status();
+    if let Some(fault) = response.extensions().get::<Fault>() {
+        tracing::info!(parent: &span, code = fault.code.as_str(), detail = fault.detail, "refused");
+    }
+    let mut response = dress(response, dialect, &path, &id);
+    adorn(response.headers_mut(), &id);
+    measure(clock.as_ref(), from_us, route, status.as_u16());
+    response
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+fn measure(clock: &dyn Clock, from_us: u64, route: String, status: u16) {
+    let seconds = clock.monotonic_us().saturating_sub(from_us) as f64 / 1e6;
+    let class = match status {
+        0..400 => "ok",
+        400..500 => "refused",
+        _ => "failed",
+    };
+    metrics::histogram!("annie_request_seconds", "route" => route, "outcome" => class).record(seconds);
+}
+
+/// The caller's id for the request if it can be kept, else one of ours.
+fn request_id(state: &AppState, headers: &HeaderMap) -> String {
+    let given = headers.get(&REQUEST_ID).and_then(|v| v.to_str().ok());
+    let fits = |id: &&str| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.bytes().all(|b| b.is_ascii_graphic());
+    match given.filter(fits) {
+        Some(id) => id.to_owned(),
+        None => format!("req_{}", state.kernel.env().uuid().simple()),
+    }
+}
+
+fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if kind.starts_with("application/grpc") {
+        Dialect::Grpc
+    } else if path.starts_with("/v1/") {
+        Dialect::OpenAi
+    } else {
+        Dialect::Problem
+    }
+}
+
+fn adorn(headers: &mut HeaderMap, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"),
+    ] {
+        headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// The inner layer: who may pass.
+pub async fn inside(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let left = match admit(&state, &mut request).await {
+        Ok(left) => left,
+        Err(fault) => return fault.into_response(),
+    };
+    let openai = request.uri().path().starts_with("/v1/");
+    let wait = grpc_timeout(request.headers());
+    let answer = next.run(request);
+    let mut response = match wait {
+        None => answer.await,
+        Some(wait) => match tokio::time::timeout(wait, answer).await {
+            Ok(response) => response,
+            Err(_) => Fault::new(Code::DeadlineExceeded, "not done within the caller's deadline").into_response(),
+        },
+    };
+    if let Some(left) = left.filter(|_| openai) {
+        for (name, value) in [
+            ("x-ratelimit-limit-requests", left.limit.to_string()),
+            ("x-ratelimit-remaining-requests", left.remaining.to_string()),
+            ("x-ratelimit-reset-requests", format!("{}ms", left.reset_ms)),
+        ] {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+    }
+    response
+}
+
+async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, Fault> {
+    let rules = OriginRules {
+        hosts: &state.limits.allowed_hosts,
+        origins: &state.limits.allowed_origins,
+        needs_keys: state.auth.needs_keys(),
+    };
+    check_origin(rules, request.method(), request.uri(), request.headers())?;
+    let local = is_local(request);
+    match need(request)? {
+        Need::Nothing => return Ok(None),
+        Need::LocalOr(_) if local => return Ok(None),
+        Need::LocalOr(scope) | Need::Scope(scope) => {
+            let caller = state.auth.identify(request.headers(), local).await?;
+            caller.must(scope)?;
+            request.extensions_mut().insert(caller);
+        }
+        Need::AnyKey => {
+            let caller = state.auth.identify(request.headers(), local).await?;
+            request.extensions_mut().insert(caller);
+        }
+    }
+    let Some(key) = request.extensions().get::<Caller>().and_then(|c| c.key.as_deref()) else { return Ok(None) };
+    let rate = Rate { per_minute: state.limits.requests_per_minute_max, burst: state.limits.requests_burst_max };
+    let now_us = state.kernel.env().clock.monotonic_us();
+    match state.doors.rates.take(key, rate, now_us) {
+        Ok(left) => Ok(Some(left)),
+        Err(ms) => {
+            let why = format!("more than {} requests a minute with this key", rate.per_minute);
+            Err(Fault::new(Code::RateLimited, why).retry_in_ms(ms))
+        }
+    }
+}
+
+/// What the route asks for. A path that is not routed asks for a key first, so that strangers learn nothing.
+fn need(request: &Request) -> Result<Need, Fault> {
+    let path = request.uri().path();
+    let Some(matched) = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) else {
+        return Ok(Need::AnyKey);
+    };
+    let (method, route) = match matched.strip_suffix("/{*rest}") {
+        Some(_) => ("RPC", path),
+        None => (request.method().as_str(), matched),
+    };
+    match auth::need(method, route) {
+        Some(need) => Ok(need),
+        // The router answers a wrong method by itself.
+        None if auth::is_path(route) => Ok(Need::AnyKey),
+        None if method == "RPC" => Err(Fault::new(Code::MethodNotAllowed, "there is no such method")),
+        None => {
+            tracing::error!(method, route, "a route without a rule");
+            Err(Fault::new(Code::Forbidden, "this route is closed"))
+        }
+    }
+}
+
+fn is_local(request: &Request) -> bool {
+    let direct = !FORWARDED.iter().any(|name| request.headers().contains_key(*name));
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    direct && peer.is_some_and(|ConnectInfo(Peer(at))| at.ip().to_canonical().is_loopback())
+}
+
+/// A gRPC caller's deadline: up to eight digits and a unit.
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let at = text.len().checked_sub(1).filter(|n| (1..=8).contains(n) && text.is_char_boundary(*n))?;
+    let count: u64 = text[..at].parse().ok()?;
+    Some(match &text[at..] {
+        "H" => Duration::from_secs(count * 3_600),
+        "M" => Duration::from_secs(count * 60),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_has_a_unit() {
+        let parse = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            grpc_timeout(&headers)
+        };
+        assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(parse("150m"), Some(Duration::from_millis(150)));
+        assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        for bad in ["", "S", "10", "999999999S", "1x", "-1S"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

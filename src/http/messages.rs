@@ -1,0 +1,211 @@
+//! `POST /api/v1/messages`: takes in a message, and waits for its answer if asked to.
+
+use std::time::Duration;
+
+use annie_core::{
+    event::{Event, EventBody, Mode, Priority},
+    ids::{ConversationId, TaskId},
+    message::Usage,
+    ports::TaskState,
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    extract::{Args, Body, header_text},
+    problem::Problem,
+};
+use crate::{
+    auth::Caller,
+    door::{AppState, Feed, Message, Where, submission},
+    error::Fault,
+};
+
+/// The header with the caller's id for a message.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// A message to Annie.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewMessage {
+    /// What is said.
+    text: String,
+    /// An existing conversation to say it in.
+    #[serde(default)]
+    conversation_id: Option<String>,
+    /// Or a name of your own for the conversation: the same name is always the same conversation of the same user.
+    #[serde(default)]
+    conversation_key: Option<String>,
+    /// How the turn is run: `multi_agent`, `single_loop` or `direct`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    mode: Option<Mode>,
+    /// `high` (the default), `normal`, `low` or `background`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    priority: Option<Priority>,
+    /// Your id for the message: sent again, it is acknowledged again and not run again. Also as `Idempotency-Key`.
+    #[serde(default)]
+    client_id: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Wait {
+    /// Wait so many seconds for the answer.
+    wait: Option<u64>,
+}
+
+/// The message is stored and will get exactly one answer or one visible failure.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Accepted {
+    #[schema(value_type = String)]
+    task_id: TaskId,
+    #[schema(value_type = String)]
+    conversation_id: ConversationId,
+    /// Where it is in the log: stream after here for its answer.
+    seq: u64,
+    /// It had come before.
+    repeated: bool,
+    /// Its place in the queue, from 1; absent for a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<usize>,
+    /// When its first round may be expected to start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_in_ms: Option<u64>,
+    /// How it ended, if it was waited for.
+    #[serde(flatten)]
+    ending: Option<Ending>,
+}
+
+/// How a turn ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Ending {
+    /// `completed`, `failed` or `cancelled`.
+    #[schema(value_type = String)]
+    status: TaskState,
+    /// What Annie says.
+    answer: String,
+    /// A limit was reached, and "continue" goes on from there.
+    paused: bool,
+    /// The failure's code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// What the turn cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    usage: Option<Usage>,
+}
+
+impl Ending {
+    /// The ending that a final event tells.
+    fn of(event: &Event) -> Option<Self> {
+        let plain =
+            |status, answer: &String| Self { status, answer: answer.clone(), paused: false, error: None, usage: None };
+        Some(match &event.body {
+            EventBody::Answered { text, paused, usage } => {
+                Self { paused: *paused, usage: Some(*usage), ..plain(TaskState::Completed, text) }
+            }
+            EventBody::Failed { code, text, .. } => {
+                Self { error: Some(code.clone()), ..plain(TaskState::Failed, text) }
+            }
+            EventBody::Cancelled { text } => plain(TaskState::Cancelled, text),
+            _ => return None,
+        })
+    }
+}
+
+/// Send a message.
+#[utoipa::path(
+    post, path = "/api/v1/messages", tag = "chat", request_body = NewMessage,
+    params(Wait, ("Idempotency-Key" = Option<String>, Header, description = "Your id for the message")),
+    responses(
+        (status = 202, body = Accepted, description = "Stored; the answer comes on the conversation's stream"),
+        (status = 200, body = Accepted, description = "Stored and, with `wait`, ended"),
+        (status = "default", body = Problem, description = "Not taken; nothing was stored unless the code is `unavailable`"),
+    )
+)]
+pub async fn post_message(
+    State(state): State<AppState>,
+    caller: Caller,
+    Args(Wait { wait }): Args<Wait>,
+    headers: HeaderMap,
+    Body(new): Body<NewMessage>,
+) -> Result<Response, Fault> {
+    let max = state.limits.wait_s_max;
+    if wait.is_some_and(|s| s > max) {
+        return Err(Fault::invalid(format!("at most {max} s can be waited; follow the stream instead")).at("wait"));
+    }
+    let message = Message {
+        place: place(new.conversation_id, new.conversation_key)?,
+        client_id: client_id(new.client_id, &headers)?,
+        text: new.text,
+        mode: new.mode,
+        priority: new.priority,
+        preamble: Vec::new(),
+    };
+    let submission = submission(&state, &caller, "http", message).await?;
+    let submitted = state.kernel.submit(submission).await?;
+    let mut accepted = Accepted {
+        task_id: submitted.task,
+        conversation_id: submitted.conversation,
+        seq: submitted.seq.0,
+        repeated: submitted.repeated,
+        position: submitted.place.as_ref().map(|p| p.position),
+        start_in_ms: submitted.place.as_ref().map(|p| p.start_in_ms),
+        ending: None,
+    };
+    if let Some(seconds) = wait.filter(|s| *s > 0) {
+        // The message is stored: whatever hinders the waiting, the acknowledgement stands.
+        accepted.ending = match wait_for(&state, &caller, &accepted, Duration::from_secs(seconds)).await {
+            Ok(ending) => ending,
+            Err(fault) => {
+                tracing::warn!(%fault, task = %accepted.task_id, "an answer could not be waited for");
+                None
+            }
+        };
+    }
+    let status = if accepted.ending.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(accepted)).into_response())
+}
+
+async fn wait_for(
+    state: &AppState,
+    caller: &Caller,
+    accepted: &Accepted,
+    wait: Duration,
+) -> Result<Option<Ending>, Fault> {
+    let after = annie_core::ids::Seq(accepted.seq);
+    let follow = state.kernel.follow(caller.scope(), accepted.conversation_id, after).await?;
+    let mut feed = Feed::of(state, caller, follow, Some(accepted.task_id))?.at_most(wait);
+    Ok(feed.last().await?.and_then(|event| Ending::of(&event)))
+}
+
+fn place(id: Option<String>, key: Option<String>) -> Result<Where, Fault> {
+    match (id, key) {
+        (Some(_), Some(_)) => {
+            Err(Fault::invalid("give `conversation_id` or `conversation_key`, not both").at("conversation_key"))
+        }
+        (Some(id), None) => Ok(Where::Id(id)),
+        (None, Some(key)) => Ok(Where::Key(key)),
+        (None, None) => Ok(Where::New),
+    }
+}
+
+/// The caller's id for the message, from the body or the header.
+pub(super) fn client_id(body: Option<String>, headers: &HeaderMap) -> Result<Option<String>, Fault> {
+    match (body, header_text(headers, IDEMPOTENCY_KEY)?) {
+        (Some(body), Some(header)) if body != header => {
+            Err(Fault::invalid("the header `Idempotency-Key` says something else").at("client_id"))
+        }
+        (Some(id), _) => Ok(Some(id)),
+        (None, header) => Ok(header.map(str::to_owned)),
+    }
+}

@@ -1,0 +1,111 @@
+//! The HTTP door: native JSON under `/api/v1`, the OpenAI-compatible surface under `/v1`, and gRPC on the same port. One
+//! file for each noun; who may do what stands in `auth/policy.rs`.
+
+mod actors;
+mod conversations;
+mod extract;
+mod guard;
+mod keys;
+mod messages;
+mod openai;
+mod openapi;
+mod page;
+mod problem;
+mod scheduler;
+mod serve;
+mod skills;
+mod status;
+mod stream;
+mod tasks;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware::from_fn_with_state,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+pub use openapi::document;
+pub use serve::serve;
+pub(crate) use skills::unknown_skill;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    door::AppState,
+    error::{Code, Fault},
+    grpc,
+};
+
+/// Everything that the port answers.
+pub fn app(state: AppState) -> Router {
+    let (api, _) = api().split_for_parts();
+    Router::new()
+        .merge(api)
+        .merge(openai::routes())
+        .route("/", get(page::page))
+        .route("/api/openapi.json", get(openapi::json))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(state.clone())
+        .merge(grpc::routes(&state))
+        .layer(DefaultBodyLimit::max(state.limits.body_bytes_max))
+        .layer(from_fn_with_state(state.clone(), guard::inside))
+        .layer(CatchPanicLayer::custom(broken))
+        .layer(from_fn_with_state(state, guard::outside))
+}
+
+/// The native routes with their documentation.
+fn api() -> OpenApiRouter<AppState> {
+    OpenApiRouter::with_openapi(openapi::head())
+        .routes(routes!(messages::post_message))
+        .routes(routes!(conversations::list_conversations))
+        .routes(routes!(conversations::get_conversation))
+        .routes(routes!(conversations::get_messages))
+        .routes(routes!(conversations::get_events))
+        .routes(routes!(conversations::resume_conversation))
+        .routes(routes!(stream::stream_conversation))
+        .routes(routes!(tasks::list_tasks))
+        .routes(routes!(tasks::get_task))
+        .routes(routes!(tasks::cancel_task))
+        .routes(routes!(actors::list_actors))
+        .routes(routes!(actors::view_actor))
+        .routes(routes!(actors::list_crashes))
+        .routes(routes!(actors::stop_actor))
+        .routes(routes!(actors::kill_actor))
+        .routes(routes!(actors::restart_actor))
+        .routes(routes!(scheduler::get_queue))
+        .routes(routes!(scheduler::hold_gate))
+        .routes(routes!(scheduler::release_gate))
+        .routes(routes!(scheduler::reset_breaker))
+        .routes(routes!(skills::list_skills))
+        .routes(routes!(skills::get_skill))
+        .routes(routes!(keys::list_keys, keys::create_key))
+        .routes(routes!(keys::revoke_key))
+        .routes(routes!(status::get_status))
+        .routes(routes!(status::healthz))
+        .routes(routes!(status::readyz))
+        .routes(routes!(status::metrics))
+}
+
+async fn nothing_here() -> Fault {
+    Fault::new(Code::NotFound, "there is nothing at this address; `/api/openapi.json` lists what there is")
+}
+
+async fn wrong_method() -> Fault {
+    Fault::new(Code::MethodNotAllowed, "this address does not know this method; see `/api/openapi.json`")
+}
+
+/// A handler that panicked is a bug of ours and one caller's trouble only.
+fn broken(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    metrics::counter!("annie_door_panics_total").increment(1);
+    Fault::internal(&format!("a handler panicked: {what}")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

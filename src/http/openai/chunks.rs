@@ -1,0 +1,270 @@
+//! A turn as the chunks of a streamed completion. What Annie says is content; what she does on the way is
+//! `reasoning_content`, never `tool_calls`: clients would try to run them.
+
+use std::collections::VecDeque;
+
+use annie_core::{
+    event::{Action, Event, EventBody},
+    ids::TaskId,
+    message::Usage,
+    ports::Draft,
+};
+use serde_json::{Value, json};
+
+use super::{
+    chat::{Label, failed},
+    writer::AnswerWriter,
+};
+use crate::{
+    door::FeedItem,
+    error::{Code, Fault},
+    http::problem::openai,
+};
+
+/// The end of every stream that ended well.
+const DONE: &str = "[DONE]";
+
+/// The chunks of one completion.
+pub struct Chunks {
+    label: Label,
+    task: TaskId,
+    with_drafts: bool,
+    with_usage: bool,
+    writer: AnswerWriter,
+    ready: VecDeque<String>,
+    over: bool,
+}
+
+impl Chunks {
+    pub fn new(label: Label, task: TaskId, with_drafts: bool, with_usage: bool) -> Self {
+        let writer = AnswerWriter::default();
+        let mut chunks = Self { label, task, with_drafts, with_usage, writer, ready: VecDeque::new(), over: false };
+        chunks.delta(json!({ "role": "assistant", "content": "" }), Value::Null);
+        chunks
+    }
+
+    /// The next chunk that is ready.
+    pub fn pop(&mut self) -> Option<String> {
+        self.ready.pop_front()
+    }
+
+    /// Whether nothing more will come.
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Takes in what the feed gave.
+    pub fn take(&mut self, item: Result<Option<FeedItem>, Fault>) {
+        match item {
+            Ok(Some(FeedItem::Event(event))) if event.task == self.task => self.event(&event),
+            Ok(Some(FeedItem::Draft { task, round, draft })) if task == self.task && self.with_drafts => match draft {
+                Draft::Text(piece) => {
+                    let text = self.writer.draft(round, &piece);
+                    self.content(text);
+                }
+                Draft::Reasoning(text) => self.reasoning(text),
+            },
+            Ok(Some(FeedItem::Again) | None) => {
+                self.fail(&Fault::new(Code::Unavailable, "the stream was ended before the answer; ask again"));
+            }
+            Ok(Some(_)) => {}
+            Err(fault) => self.fail(&fault),
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let agent = &event.agent;
+        match &event.body {
+            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
+                if !calls.is_empty() && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
+                    self.reasoning(format!("{}\n", text.trim()));
+                }
+                for call in calls {
+                    if let Action::Dispatch(spec) = &call.action {
+                        self.reasoning(format!("{}: {}\n", spec.agent, spec.mission));
+                    }
+                }
+            }
+            // The round is tried again, or another life takes the turn up: its text comes anew.
+            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if agent.is_orchestrator() => self.writer.again(),
+            EventBody::SkillFinished { skill, outcome, .. } => {
+                self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
+            }
+            EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
+            EventBody::Answered { text, usage, .. } => self.finish(text, Some(usage)),
+            EventBody::Cancelled { text } => self.finish(text, None),
+            EventBody::Failed { .. } => self.fail(&failed(&event.body)),
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self, text: &str, cost: Option<&Usage>) {
+        let rest = self.writer.finish(text);
+        self.content(rest);
+        self.delta(json!({}), json!("stop"));
+        if self.with_usage {
+            let cost = usage(cost.unwrap_or(&Usage::default()));
+            let chunk = self.chunk(json!([]), &cost);
+            self.ready.push_back(chunk);
+        }
+        self.ready.push_back(DONE.to_owned());
+        self.over = true;
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.ready.push_back(openai(fault).to_string());
+        self.over = true;
+    }
+
+    fn content(&mut self, text: Option<String>) {
+        if let Some(text) = text {
+            self.delta(json!({ "content": text }), Value::Null);
+        }
+    }
+
+    fn reasoning(&mut self, text: String) {
+        self.delta(json!({ "reasoning_content": text }), Value::Null);
+    }
+
+    fn delta(&mut self, delta: Value, finish: Value) {
+        let choices = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
+        let chunk = self.chunk(choices, &Value::Null);
+        self.ready.push_back(chunk);
+    }
+
+    fn chunk(&self, choices: Value, cost: &Value) -> String {
+        let mut chunk = json!({
+            "id": self.label.id, "object": "chat.completion.chunk", "created": self.label.created_s,
+            "model": self.label.model, "choices": choices,
+        });
+        if self.with_usage {
+            chunk["usage"] = cost.clone();
+        }
+        chunk.to_string()
+    }
+}
+
+/// What a whole turn cost, in their words.
+pub fn usage(cost: &Usage) -> Value {
+    json!({
+        "prompt_tokens": cost.input_tokens, "completion_tokens": cost.output_tokens,
+        "total_tokens": cost.input_tokens.saturating_add(cost.output_tokens),
+        "prompt_tokens_details": { "cached_tokens": cost.cached_tokens },
+        "completion_tokens_details": { "reasoning_tokens": cost.reasoning_tokens },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use annie_core::{
+        ids::{AgentId, ConversationId, Seq},
+        message::Finish,
+        time::Micros,
+    };
+
+    use super::*;
+
+    fn task() -> TaskId {
+        TaskId::from_uuid(uuid::Uuid::from_bytes([1; 16]))
+    }
+
+    fn chunks() -> Chunks {
+        let label = Label { id: "chatcmpl-1".into(), created_s: 1, model: "annie".into() };
+        Chunks::new(label, task(), true, true)
+    }
+
+    fn event(body: EventBody) -> Result<Option<FeedItem>, Fault> {
+        Ok(Some(FeedItem::Event(Arc::new(Event {
+            conversation: ConversationId::from_uuid(uuid::Uuid::nil()),
+            seq: Seq(1),
+            at: Micros(0),
+            task: task(),
+            agent: AgentId::orchestrator(),
+            body,
+        }))))
+    }
+
+    fn draft(round: u32, text: &str) -> Result<Option<FeedItem>, Fault> {
+        Ok(Some(FeedItem::Draft { task: task(), round, draft: Draft::Text(text.into()) }))
+    }
+
+    fn all(chunks: &mut Chunks) -> Vec<String> {
+        std::iter::from_fn(|| chunks.pop()).collect()
+    }
+
+    fn texts(lines: &[String], field: &str) -> String {
+        let values = lines.iter().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+        values.filter_map(|v| v["choices"][0]["delta"][field].as_str().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn a_stream_has_role_content_finish_usage_and_end_in_this_order() {
+        let mut chunks = chunks();
+        chunks.take(draft(1, "Hel"));
+        chunks.take(event(EventBody::Answered {
+            text: "Hello".into(),
+            paused: false,
+            usage: Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() },
+        }));
+        let lines = all(&mut chunks);
+        let values: Vec<Value> = lines.iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
+        assert_eq!(values[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": "" }));
+        assert_eq!(texts(&lines, "content"), "Hello");
+        assert_eq!(values[values.len() - 2]["choices"][0]["finish_reason"], "stop");
+        assert_eq!(values[values.len() - 1]["choices"], json!([]));
+        assert_eq!(values[values.len() - 1]["usage"]["total_tokens"], 5);
+        assert_eq!(lines.last().map(String::as_str), Some(DONE));
+        assert!(chunks.is_over());
+    }
+
+    #[test]
+    fn a_tool_rounds_text_is_reasoning_unless_it_was_given_already() {
+        let replied = |round, text: &str| {
+            let spec = serde_json::from_value(json!({"agent": "s", "mission": "look", "skills": [], "max_tool_calls": 1}));
+            let call = annie_core::event::ResolvedCall {
+                id: "c".into(),
+                name: "dispatch_agent".into(),
+                raw: "{}".into(),
+                action: Action::Dispatch(spec.unwrap()),
+            };
+            event(EventBody::ModelReplied {
+                round,
+                text: text.into(),
+                calls: vec![call],
+                finish: Finish::ToolCalls,
+                usage: Usage::default(),
+                model: String::new(),
+                backend: String::new(),
+            })
+        };
+        let mut chunks = chunks();
+        chunks.take(replied(1, "I look."));
+        chunks.take(draft(2, "I look again."));
+        chunks.take(replied(2, "I look again."));
+        chunks.take(event(EventBody::Cancelled { text: "Stopped.".into() }));
+        let lines = all(&mut chunks);
+        assert_eq!(texts(&lines, "reasoning_content"), "I look.\ns: look\ns: look\n");
+        assert_eq!(texts(&lines, "content"), "I look again.\n\nStopped.");
+    }
+
+    #[test]
+    fn a_failure_in_the_middle_is_an_error_and_no_good_end() {
+        let mut chunks = chunks();
+        chunks.take(event(EventBody::Failed { code: "x".into(), text: "It failed.".into(), detail: "secret".into() }));
+        let lines = all(&mut chunks);
+        let error: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        assert_eq!(error["error"]["message"], "It failed.");
+        assert!(chunks.is_over() && !lines.iter().any(|l| l == DONE || l.contains("secret")));
+    }
+
+    #[test]
+    fn other_tasks_of_the_conversation_are_not_this_answer() {
+        let mut chunks = chunks();
+        let other = TaskId::from_uuid(uuid::Uuid::nil());
+        chunks.take(Ok(Some(FeedItem::Draft { task: other, round: 1, draft: Draft::Text("no".into()) })));
+        assert_eq!(texts(&all(&mut chunks), "content"), "");
+        assert!(!chunks.is_over());
+    }
+}

@@ -1,0 +1,235 @@
+//! What a chat client posts, read leniently: unknown parameters are ignored, as their servers do.
+
+use annie_core::event::Mode;
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{
+    door::Where,
+    error::{Code, Fault},
+};
+
+/// How much of the posted history a new conversation begins with, in bytes; older messages are left out.
+const PREAMBLE_BYTES_MAX: usize = 128 * 1024;
+
+/// The body of a completion.
+#[derive(Debug, Deserialize)]
+pub struct ChatRequest {
+    pub model: String,
+    pub messages: Vec<ChatMessage>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    #[serde(default)]
+    pub stream_options: Option<StreamOptions>,
+    #[serde(default)]
+    n: Option<u64>,
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    functions: Option<Value>,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct StreamOptions {
+    #[serde(default)]
+    pub include_usage: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ChatMessage {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Deserialize)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: Option<String>,
+}
+
+impl ChatMessage {
+    /// Its text. What Annie cannot see or hear is named in its place, so that the answer can say so.
+    fn text(&self) -> String {
+        match &self.content {
+            None => String::new(),
+            Some(Content::Text(text)) => text.clone(),
+            Some(Content::Parts(parts)) => {
+                let part = |p: &Part| match (&p.text, p.kind.as_str()) {
+                    (Some(text), _) => text.clone(),
+                    (None, kind) => format!("[{kind}: this attachment cannot be read here]"),
+                };
+                parts.iter().map(part).collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+}
+
+/// What the messages mean: what is said now, and what was said before.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    pub text: String,
+    pub before: Vec<(String, String)>,
+}
+
+impl ChatRequest {
+    /// Refuses what would be misunderstood if it were ignored.
+    pub fn check(&self) -> Result<(), Fault> {
+        let given = |v: &Option<Value>| v.as_ref().is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()) && !v.is_null());
+        for (name, value) in [("tools", &self.tools), ("functions", &self.functions)] {
+            if given(value) {
+                let why = "Annie runs her own skills and does not call a client's tools; leave this out";
+                return Err(Fault::new(Code::Unsupported, why).at(name));
+            }
+        }
+        if self.n.is_some_and(|n| n != 1) {
+            return Err(Fault::new(Code::Unsupported, "there is one answer to a message; leave this out").at("n"));
+        }
+        Ok(())
+    }
+
+    /// The trailing messages of the user, and those before them.
+    pub fn said(&self) -> Result<Said, Fault> {
+        const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+        for (n, message) in self.messages.iter().enumerate() {
+            if !ROLES.contains(&message.role.as_str()) {
+                let why = format!("there is no role {:?}; the roles are {}", message.role, ROLES.join(", "));
+                return Err(Fault::invalid(why).at(format!("messages[{n}].role")));
+            }
+        }
+        let trailing = self.messages.iter().rev().take_while(|m| m.role == "user").count();
+        let (before, now) = self.messages.split_at(self.messages.len() - trailing);
+        let now: Vec<String> = now.iter().map(ChatMessage::text).filter(|t| !t.trim().is_empty()).collect();
+        if now.is_empty() {
+            return Err(Fault::invalid("the last message must be the user's, and must say something").at("messages"));
+        }
+        let before = before.iter().map(|m| (m.role.clone(), m.text())).filter(|(_, text)| !text.trim().is_empty());
+        Ok(Said { text: now.join("\n\n"), before: newest(before.collect()) })
+    }
+
+    /// The conversation that the client means, if it says.
+    pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
+        let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let key = header("x-openwebui-chat-id")
+            .or_else(|| header("x-annie-conversation"))
+            .or_else(|| Some(self.metadata.as_ref()?.get("conversation_id")?.as_str()?.to_owned()))
+            .filter(|key| !key.is_empty())?;
+        Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() { Where::Id(key) } else { Where::Key(key) })
+    }
+
+    /// How the model's name says that the turn is to be run.
+    pub fn mode(&self) -> Result<Option<Mode>, Fault> {
+        mode_of(&self.model).ok_or_else(|| {
+            let known = super::model_ids().join(", ");
+            let mut fault = Fault::not_found("model").at("model");
+            fault.detail = format!("there is no model {:?}; the models are {known}", self.model);
+            fault
+        })
+    }
+}
+
+/// The mode that a model's name stands for; nothing if there is no such model.
+#[expect(clippy::option_option, reason = "the plain name leaves the mode to the conversation")]
+pub fn mode_of(model: &str) -> Option<Option<Mode>> {
+    match model.strip_prefix("annie")? {
+        "" => Some(None),
+        agent => {
+            let agent = agent.strip_prefix('/')?;
+            super::MODES.into_iter().find(|m| m.as_str() == agent).map(Some)
+        }
+    }
+}
+
+/// The newest messages that fit.
+fn newest(mut before: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut bytes = 0;
+    let keep = before.iter().rev().take_while(|(_, text)| {
+        bytes += text.len();
+        bytes <= PREAMBLE_BYTES_MAX
+    });
+    let keep = keep.count();
+    before.split_off(before.len() - keep)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(body: Value) -> ChatRequest {
+        serde_json::from_value(body).unwrap()
+    }
+
+    #[test]
+    fn the_trailing_user_messages_are_what_is_said_now() {
+        let said = request(json!({"model": "annie", "temperature": 3, "messages": [
+            {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": null, "tool_calls": []}, {"role": "assistant", "content": "Hello"},
+            {"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {"url": "x"}}]},
+            {"role": "user", "content": "What is it?"},
+        ]}));
+        let said = said.said().unwrap();
+        assert_eq!(said.text, "Look:\n[image_url: this attachment cannot be read here]\n\nWhat is it?");
+        let pair = |role: &str, text: &str| (role.to_owned(), text.to_owned());
+        assert_eq!(said.before, [pair("developer", "Be kind."), pair("user", "Hi"), pair("assistant", "Hello")]);
+    }
+
+    #[test]
+    fn a_history_that_is_too_long_loses_its_oldest_messages() {
+        let long = "x".repeat(PREAMBLE_BYTES_MAX - 1);
+        let said = request(json!({"model": "annie", "messages": [
+            {"role": "user", "content": "old"}, {"role": "assistant", "content": long}, {"role": "user", "content": "now"},
+        ]}));
+        assert_eq!(said.said().unwrap().before.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_and_empty_lists_are_not() {
+        let with = |key: &str, value: Value| {
+            let mut body = json!({"model": "annie", "messages": [{"role": "user", "content": "x"}]});
+            body[key] = value;
+            request(body).check().err().map(|f| (f.code, f.field.unwrap()))
+        };
+        assert_eq!(with("tools", json!([{}])), Some((Code::Unsupported, "tools".into())));
+        assert_eq!(with("n", json!(2)), Some((Code::Unsupported, "n".into())));
+        for (key, value) in [("tools", json!([])), ("tools", Value::Null), ("n", json!(1)), ("seed", json!("x"))] {
+            assert_eq!(with(key, value), None, "{key}");
+        }
+        let silent = request(json!({"model": "annie", "messages": [{"role": "assistant", "content": "x"}]}));
+        assert_eq!(silent.said().unwrap_err().field.as_deref(), Some("messages"));
+    }
+
+    #[test]
+    fn a_conversation_is_named_by_header_or_metadata() {
+        let body = json!({"model": "annie", "messages": [], "metadata": {"conversation_id": "m"}});
+        let mut headers = HeaderMap::new();
+        assert_eq!(request(body.clone()).conversation(&headers), Some(Where::Key("m".into())));
+        headers.insert("x-annie-conversation", "a".parse().unwrap());
+        assert_eq!(request(body.clone()).conversation(&headers), Some(Where::Key("a".into())));
+        let id = format!("conv_{}", "0".repeat(32));
+        headers.insert("x-openwebui-chat-id", id.parse().unwrap());
+        assert_eq!(request(body).conversation(&headers), Some(Where::Id(id)));
+    }
+
+    #[test]
+    fn a_models_name_may_choose_the_mode() {
+        assert_eq!(mode_of("annie"), Some(None));
+        assert_eq!(mode_of("annie/direct"), Some(Some(Mode::Direct)));
+        for bad in ["gpt-4o", "annie/", "annie/x", "anniedirect", ""] {
+            assert_eq!(mode_of(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What Annie can do.
+
+use annie_core::skill::{Effect, SkillFormat, SkillSpec};
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    extract::{Args, Name},
+    problem::Problem,
+};
+use crate::{door::AppState, error::Fault};
+
+/// A skill.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Skill {
+    /// `domain.verb`, or a prompt skill's plain name.
+    name: String,
+    domain: String,
+    description: String,
+    /// One line of usage.
+    synopsis: String,
+    /// What a repetition would mean: `read`, `idempotent` or `once`.
+    #[schema(value_type = String)]
+    effect: Effect,
+    /// Whether it reaches outside the machine.
+    external: bool,
+    timeout_ms: u64,
+    /// `command` or `prompt`.
+    format: &'static str,
+    /// Where it was loaded from.
+    source: String,
+}
+
+impl Skill {
+    fn of(spec: &SkillSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            domain: spec.domain.clone(),
+            description: spec.description.clone(),
+            synopsis: spec.synopsis(),
+            effect: spec.effect,
+            external: spec.external,
+            timeout_ms: spec.timeout_ms,
+            format: match spec.format {
+                SkillFormat::Command => "command",
+                SkillFormat::Prompt { .. } => "prompt",
+            },
+            source: spec.source.clone(),
+        }
+    }
+}
+
+/// Skills, by name or, with a query, best first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Skills {
+    skills: Vec<Skill>,
+    /// Grows with every reload.
+    version: u64,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SkillArgs {
+    /// Words to look for.
+    query: Option<String>,
+}
+
+/// The skills.
+#[utoipa::path(
+    get, path = "/api/v1/skills", tag = "skills", params(SkillArgs),
+    responses((status = 200, body = Skills), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn list_skills(State(state): State<AppState>, Args(args): Args<SkillArgs>) -> Json<Skills> {
+    let set = state.kernel.catalog().skills();
+    let skills = match &args.query {
+        Some(query) => set.search(query).into_iter().map(|s| Skill::of(s)).collect(),
+        None => set.iter().map(|s| Skill::of(s)).collect(),
+    };
+    Json(Skills { skills, version: set.version() })
+}
+
+/// A skill with everything about it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SkillDetail {
+    #[serde(flatten)]
+    skill: Skill,
+    /// The whole help text.
+    help: String,
+    /// JSON Schema of the arguments.
+    schema: Value,
+}
+
+/// One skill.
+#[utoipa::path(
+    get, path = "/api/v1/skills/{name}", tag = "skills", params(("name" = String, Path)),
+    responses((status = 200, body = SkillDetail), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn get_skill(State(state): State<AppState>, Name(name): Name) -> Result<Json<SkillDetail>, Fault> {
+    let set = state.kernel.catalog().skills();
+    let spec = set.get(&name).ok_or_else(|| unknown_skill(&set.near(&name)))?;
+    Ok(Json(SkillDetail { skill: Skill::of(spec), help: spec.help(), schema: spec.schema() }))
+}
+
+/// There is no such skill, but perhaps one of these is meant.
+pub(crate) fn unknown_skill(near: &[String]) -> Fault {
+    let mut fault = Fault::not_found("skill");
+    if !near.is_empty() {
+        fault.detail = format!("there is no such skill; did you mean {}?", near.join(" or "));
+    }
+    fault
+}

@@ -1,0 +1,131 @@
+//! Tasks: what became of messages.
+
+use annie_core::{
+    event::Priority,
+    ids::{ConversationId, TaskId},
+    ports::{TaskRow, TaskState},
+};
+use axum::{Json, extract::State};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    extract::{Args, Id},
+    problem::Problem,
+};
+use crate::{auth::Caller, door::AppState, error::Fault};
+
+/// A task.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Task {
+    #[schema(value_type = String)]
+    id: TaskId,
+    #[schema(value_type = String)]
+    conversation_id: ConversationId,
+    /// `queued`, `running`, `completed`, `failed` or `cancelled`.
+    #[schema(value_type = String)]
+    status: TaskState,
+    #[schema(value_type = String)]
+    priority: Priority,
+    /// The door it came through.
+    source: String,
+    /// The message's first 80 characters.
+    title: String,
+    /// RFC 3339.
+    received_at: String,
+    /// For `before` of the next page.
+    received_us: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    /// The failure's code, when it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<TaskRow> for Task {
+    fn from(row: TaskRow) -> Self {
+        Self {
+            id: row.id,
+            conversation_id: row.conversation,
+            status: row.state,
+            priority: row.priority,
+            source: row.source,
+            title: row.title,
+            received_at: row.received_at.to_string(),
+            received_us: row.received_at.0,
+            started_at: row.started_at.map(|at| at.to_string()),
+            ended_at: row.ended_at.map(|at| at.to_string()),
+            error: row.error,
+        }
+    }
+}
+
+/// Tasks, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Tasks {
+    tasks: Vec<Task>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TasksPage {
+    /// Only those that have not ended.
+    #[serde(default)]
+    open: bool,
+    /// Only those received before this instant, in microseconds.
+    before: Option<i64>,
+    /// 1 to 500; 50 by default.
+    limit: Option<u32>,
+}
+
+/// Your tasks.
+#[utoipa::path(
+    get, path = "/api/v1/tasks", tag = "jobs", params(TasksPage),
+    responses((status = 200, body = Tasks), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn list_tasks(
+    State(state): State<AppState>,
+    caller: Caller,
+    Args(page): Args<TasksPage>,
+) -> Result<Json<Tasks>, Fault> {
+    let before = annie_core::time::Micros(page.before.unwrap_or(i64::MAX));
+    let rows = state.kernel.tasks(caller.scope(), page.open, before, page.limit.unwrap_or(50)).await?;
+    Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect() }))
+}
+
+/// One task.
+#[utoipa::path(
+    get, path = "/api/v1/tasks/{id}", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = Task), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn get_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+) -> Result<Json<Task>, Fault> {
+    Ok(Json(state.kernel.task(caller.scope(), id).await?.into()))
+}
+
+/// Whether a task was cancelled.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CancelledTask {
+    /// False if it had ended before.
+    cancelled: bool,
+}
+
+/// Cancel a task.
+#[utoipa::path(
+    post, path = "/api/v1/tasks/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = CancelledTask), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn cancel_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+) -> Result<Json<CancelledTask>, Fault> {
+    let cancelled = state.kernel.cancel(caller.scope(), id, &caller.name()).await?;
+    Ok(Json(CancelledTask { cancelled }))
+}

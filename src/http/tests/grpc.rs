@@ -1,0 +1,241 @@
+//! gRPC on the same port, by generated clients.
+
+use std::time::Duration;
+
+use annie_testkit::scripted_model::ScriptedModel;
+use tonic::{Code, Request, Status, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_types::StatusExt;
+
+use super::world::{PATIENCE, Server, delegating, echo};
+use crate::{
+    auth::KeyScope,
+    grpc::v1::{
+        self, actors_client::ActorsClient, chat_client::ChatClient, events_client::EventsClient,
+        jobs_client::JobsClient, skills_client::SkillsClient, stream_item::Item, submit_request::Conversation,
+    },
+};
+
+async fn channel(server: &Server) -> Channel {
+    Channel::from_shared(format!("http://{}", server.at)).unwrap().connect().await.unwrap()
+}
+
+fn said(text: &str) -> v1::SubmitRequest {
+    v1::SubmitRequest { text: text.to_owned(), ..Default::default() }
+}
+
+fn keyed<T>(key: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+    request
+}
+
+async fn collect(mut stream: tonic::Streaming<v1::StreamItem>) -> (Vec<Item>, Option<Status>) {
+    let mut items = Vec::new();
+    let reading = async {
+        loop {
+            match stream.message().await {
+                Ok(Some(item)) => items.push(item.item.unwrap()),
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    };
+    let end = tokio::time::timeout(PATIENCE, reading).await.unwrap();
+    (items, end)
+}
+
+fn kinds(items: &[Item]) -> Vec<(u64, String)> {
+    let of = |item: &Item| match item {
+        Item::Event(event) => Some((event.seq, event.kind.clone())),
+        _ => None,
+    };
+    items.iter().filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn a_message_goes_in_and_its_stream_can_be_cut_and_resumed_anywhere() {
+    let server = Server::start(delegating()).await;
+    let mut chat = ChatClient::new(channel(&server).await);
+    let mut message = said("do it");
+    message.client_id = "m-1".to_owned();
+    let accepted = chat.submit(message.clone()).await.unwrap().into_inner();
+    assert_eq!((accepted.seq, accepted.repeated, accepted.position), (1, false, Some(1)));
+    let wish = |after_seq| v1::StreamRequest {
+        conversation_id: accepted.conversation_id.clone(),
+        after_seq,
+        task_id: accepted.task_id.clone(),
+    };
+    let (items, end) = collect(chat.stream(wish(0)).await.unwrap().into_inner()).await;
+    let whole = kinds(&items);
+    assert!(end.is_none() && whole.last().unwrap().1 == "answered");
+    for (seq, _) in &whole {
+        let (rest, _) = collect(chat.stream(wish(*seq)).await.unwrap().into_inner()).await;
+        assert_eq!(kinds(&rest), whole[usize::try_from(*seq).unwrap()..]);
+    }
+    let again = chat.submit(message).await.unwrap().into_inner();
+    assert_eq!((again.repeated, &again.task_id), (true, &accepted.task_id));
+    let asked = v1::HistoryRequest { conversation_id: accepted.conversation_id.clone(), ..Default::default() };
+    let history = chat.history(asked).await.unwrap().into_inner();
+    let answer = &history.messages[1];
+    assert_eq!((answer.text.as_str(), answer.agents[0].agent.as_str()), ("All is done.", "doer"));
+    assert_eq!((answer.skills[0].skill.as_str(), answer.state()), ("test.put", v1::TaskState::Completed));
+    let mut events = EventsClient::new(channel(&server).await);
+    let asked = v1::ListEventsRequest { conversation_id: accepted.conversation_id, after_seq: 0, limit: 2 };
+    let listed = events.list(asked).await.unwrap().into_inner().events;
+    assert_eq!(listed.iter().map(|e| e.kind.as_str()).collect::<Vec<_>>(), ["received", "turn_started"]);
+    assert!(listed[0].json.contains("\"kind\":\"received\""));
+}
+
+#[tokio::test]
+async fn refusals_are_statuses_with_details() {
+    let server = Server::start(echo()).await;
+    let mut chat = ChatClient::new(channel(&server).await);
+    let empty = chat.submit(said(" ")).await.unwrap_err();
+    assert_eq!(empty.code(), Code::InvalidArgument);
+    assert_eq!(empty.get_error_details().error_info().unwrap().reason, "invalid_request");
+    let nowhere = v1::SubmitRequest { conversation: Some(Conversation::ConversationId("x".into())), ..said("x") };
+    let status = chat.submit(nowhere).await.unwrap_err();
+    assert_eq!(status.get_error_details().bad_request().unwrap().field_violations[0].field, "conversation_id");
+    let mut first = said("one");
+    first.client_id = "m".to_owned();
+    chat.submit(first.clone()).await.unwrap();
+    first.text = "two".to_owned();
+    assert_eq!(chat.submit(first).await.unwrap_err().code(), Code::Aborted);
+    let large = said(&"x".repeat(2 * 1024 * 1024));
+    assert_eq!(chat.submit(large).await.unwrap_err().code(), Code::OutOfRange);
+    let odd = v1::SubmitRequest { priority: 99, ..said("x") };
+    assert_eq!(chat.submit(odd).await.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn a_full_queue_has_retry_info_and_a_deadline_is_kept() {
+    let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
+    let mut chat = ChatClient::new(channel(&server).await);
+    let mut last = None;
+    for n in 0..20 {
+        let message = v1::SubmitRequest { conversation: Some(Conversation::ConversationKey("k".into())), ..said(&n.to_string()) };
+        if let Err(status) = chat.submit(message).await {
+            last = Some(status);
+            break;
+        }
+    }
+    let full = last.unwrap();
+    assert_eq!(full.code(), Code::ResourceExhausted);
+    assert!(full.get_error_details().retry_info().unwrap().retry_delay >= Some(Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn keys_and_owners_count_here_too() {
+    let server = Server::start(echo()).await;
+    let all = &KeyScope::ALL[..6];
+    let (ann, bob) = (server.key("ann", all).await, server.key("bob", all).await);
+    let channel = channel(&server).await;
+    let (mut chat, mut jobs) = (ChatClient::new(channel.clone()), JobsClient::new(channel.clone()));
+    let mut events = EventsClient::new(channel.clone());
+    let nobody = chat.submit(said("x")).await.unwrap_err();
+    assert_eq!(nobody.code(), Code::Unauthenticated);
+    assert!(nobody.get_error_details().request_info().is_some());
+    let own = chat.submit(keyed(&ann, said("a secret"))).await.unwrap().into_inner();
+    let (conversation_id, task_id) = (own.conversation_id, own.task_id);
+    let codes = [
+        chat.stream(keyed(&bob, v1::StreamRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
+            .await
+            .map(drop),
+        chat.history(keyed(&bob, v1::HistoryRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
+            .await
+            .map(drop),
+        chat.submit(keyed(
+            &bob,
+            v1::SubmitRequest { conversation: Some(Conversation::ConversationId(conversation_id.clone())), ..said("x") },
+        ))
+        .await
+        .map(drop),
+        events
+            .list(keyed(&bob, v1::ListEventsRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
+            .await
+            .map(drop),
+        events.follow(keyed(&bob, v1::FollowEventsRequest { conversation_id, after_seq: 0 })).await.map(drop),
+        jobs.get(keyed(&bob, v1::GetTaskRequest { task_id: task_id.clone() })).await.map(drop),
+        jobs.cancel(keyed(&bob, v1::CancelTaskRequest { task_id: task_id.clone() })).await.map(drop),
+    ];
+    for code in codes {
+        assert_eq!(code.unwrap_err().code(), Code::NotFound);
+    }
+    assert!(jobs.list(keyed(&bob, v1::ListTasksRequest::default())).await.unwrap().into_inner().tasks.is_empty());
+    let task = jobs.get(keyed(&ann, v1::GetTaskRequest { task_id })).await.unwrap().into_inner();
+    assert_eq!((task.title.as_str(), task.source.as_str(), task.priority()), ("a secret", "grpc", v1::Priority::High));
+}
+
+#[tokio::test]
+async fn a_task_is_cancelled_and_its_stream_ends() {
+    let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
+    let channel = channel(&server).await;
+    let mut chat = ChatClient::new(channel.clone());
+    let accepted = chat.submit(said("x")).await.unwrap().into_inner();
+    let task_id = accepted.task_id.clone();
+    let wish = v1::StreamRequest { conversation_id: accepted.conversation_id, after_seq: 0, task_id: task_id.clone() };
+    let stream = chat.stream(wish).await.unwrap().into_inner();
+    server.model.called(1).await;
+    let cancelled = JobsClient::new(channel).cancel(v1::CancelTaskRequest { task_id }).await.unwrap().into_inner();
+    assert!(cancelled.cancelled);
+    let (items, end) = collect(stream).await;
+    assert!(end.is_none() && kinds(&items).last().unwrap().1 == "cancelled");
+}
+
+#[tokio::test]
+async fn the_tree_is_watched_and_struck() {
+    let server = Server::start(echo()).await;
+    let mut actors = ActorsClient::new(channel(&server).await);
+    let wish = v1::WatchRequest { under: "/scheduler".into(), every_ms: 200, limit: 0 };
+    let mut watch = actors.watch(wish).await.unwrap().into_inner();
+    let first = watch.message().await.unwrap().unwrap();
+    assert_eq!((first.changed.len(), first.changed[0].path.as_str(), first.total), (1, "/scheduler", 1));
+    let life = first.changed[0].incarnation;
+    let act = |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into() };
+    assert_eq!(actors.kill(act(life + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
+    actors.kill(act(life)).await.unwrap();
+    let next = async {
+        loop {
+            let change = watch.message().await.unwrap().unwrap();
+            if let Some(actor) = change.changed.iter().find(|a| a.incarnation > life) {
+                return actor.clone();
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(PATIENCE, next).await.unwrap().kind, "scheduler");
+    let view = actors.view(v1::ViewRequest { path: "/scheduler".into() }).await.unwrap().into_inner();
+    assert!(view.view_json.unwrap().contains("backends"));
+    let tree = actors.tree(v1::TreeRequest::default()).await.unwrap().into_inner();
+    assert_eq!(tree.actors.len() as u64, tree.total);
+    let hasty = v1::WatchRequest { every_ms: 1, ..Default::default() };
+    assert_eq!(actors.watch(hasty).await.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn skills_are_listed_and_explained() {
+    let server = Server::start(echo()).await;
+    let mut skills = SkillsClient::new(channel(&server).await);
+    let all = skills.list(v1::ListSkillsRequest::default()).await.unwrap().into_inner();
+    assert_eq!((all.skills.len(), all.skills[0].help.as_str()), (3, ""));
+    let one = skills.get(v1::GetSkillRequest { name: "test.send".into() }).await.unwrap().into_inner();
+    assert!(one.help.contains("Usage") && one.schema_json.contains("properties"));
+    let near = skills.get(v1::GetSkillRequest { name: "test.sent".into() }).await.unwrap_err();
+    assert!(near.code() == Code::NotFound && near.message().contains("test.send"));
+}
+
+#[tokio::test]
+async fn health_needs_no_key_and_tells_of_the_stop() {
+    let server = Server::start(echo()).await;
+    server.key("ann", &[KeyScope::Chat]).await;
+    let mut health = HealthClient::new(channel(&server).await);
+    for service in ["", "annie.v1.Chat"] {
+        let asked = HealthCheckRequest { service: service.to_owned() };
+        let answer = health.check(asked.clone()).await.unwrap().into_inner();
+        assert_eq!(answer.status, 1);
+    }
+    let mut watch = health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
+    server.state.doors.close(&server.state.kernel).await;
+    assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
+}

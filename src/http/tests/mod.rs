@@ -1,0 +1,9 @@
+//! The doors over a real socket: a kernel on a store in memory with scripted models, HTTP by reqwest, gRPC by tonic.
+
+mod chat;
+mod grpc;
+mod openai;
+mod operate;
+mod routes;
+mod stream;
+mod world;

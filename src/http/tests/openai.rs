@@ -1,0 +1,136 @@
+//! The OpenAI-compatible surface as its clients use it.
+
+use annie_core::message::{ModelError, ModelErrorKind};
+use annie_testkit::scripted_model::ScriptedModel;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::world::{Server, delegating, echo, read, sse};
+use crate::auth::KeyScope;
+
+fn ask(text: &str) -> Value {
+    json!({ "model": "annie", "messages": [{ "role": "user", "content": text }] })
+}
+
+const PATH: &str = "/v1/chat/completions";
+
+#[tokio::test]
+async fn models_say_what_they_are() {
+    let server = Server::start(echo()).await;
+    let (_, list) = server.get("/v1/models").await;
+    let ids: Vec<&str> = list["data"].as_array().unwrap().iter().map(|m| m["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["annie", "annie/multi_agent", "annie/single_loop", "annie/direct"]);
+    assert_eq!(list["data"][0]["description"], "scripted: a script in a test");
+    for path in ["/v1/models/annie/direct", "/v1/models/annie%2Fdirect"] {
+        assert_eq!(server.get(path).await.1["id"], "annie/direct");
+    }
+    let (status, error) = server.get("/v1/models/gpt-4o").await;
+    assert_eq!((status, &error["error"]["code"]), (404, &json!("model_not_found")));
+}
+
+#[tokio::test]
+async fn a_completion_is_an_answer_in_one_piece() {
+    let server = Server::start(echo()).await;
+    let (status, done) = server.post(PATH, ask("hi")).await;
+    assert_eq!((status, &done["object"]), (200, &json!("chat.completion")));
+    assert_eq!(done["choices"][0]["message"], json!({"role": "assistant", "content": "You said: hi", "refusal": null}));
+    assert_eq!(done["choices"][0]["finish_reason"], "stop");
+    assert!(done["id"].as_str().unwrap().starts_with("chatcmpl-") && done["usage"]["total_tokens"].is_u64());
+}
+
+#[tokio::test]
+async fn a_streamed_completion_is_whole_and_well_formed() {
+    let server = Server::start(delegating()).await;
+    let mut body = ask("do it");
+    body["stream"] = true.into();
+    body["stream_options"] = json!({ "include_usage": true });
+    let text = server.request(Method::POST, PATH).json(&body).send().await.unwrap().text().await.unwrap();
+    let data: Vec<String> = sse(&text).into_iter().map(|e| e.2).collect();
+    assert_eq!(data.last().unwrap(), "[DONE]");
+    let chunks: Vec<Value> = data[..data.len() - 1].iter().map(|d| serde_json::from_str(d).unwrap()).collect();
+    let all = |field: &str| -> String {
+        chunks.iter().filter_map(|c| c["choices"][0]["delta"][field].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(all("content"), "I have it done.\n\nAll is done.");
+    assert!(all("reasoning_content").contains("doer: test.put (success)"), "{}", all("reasoning_content"));
+    assert!(chunks.iter().all(|c| c["id"] == chunks[0]["id"] && c["created"] == chunks[0]["created"]));
+    assert!(chunks.iter().all(|c| c["choices"][0]["delta"].get("tool_calls").is_none()));
+    assert_eq!(chunks.last().unwrap()["choices"], json!([]));
+}
+
+#[tokio::test]
+async fn with_a_name_the_conversation_goes_on_and_without_one_it_is_new() {
+    let server = Server::start(echo()).await;
+    let named = |text: &str| {
+        let body = json!({ "model": "annie", "messages": [
+            { "role": "user", "content": "old" }, { "role": "assistant", "content": "older" },
+            { "role": "user", "content": text }
+        ]});
+        server.request(Method::POST, PATH).header("x-openwebui-chat-id", "chat-1").json(&body).send()
+    };
+    let first = named("1").await.unwrap();
+    let second = named("2").await.unwrap();
+    assert_eq!(first.headers()["x-annie-conversation"], second.headers()["x-annie-conversation"]);
+    let requests = server.model.requests();
+    let heard = |n: usize| serde_json::to_string(&requests[n].messages).unwrap();
+    assert!(heard(0).contains("older"), "a new conversation begins with what was said elsewhere");
+    assert_eq!(heard(1).matches("older").count(), 1, "and does not hear it twice");
+    assert!(heard(1).contains("You said: 1"));
+    let plain = server.request(Method::POST, PATH).json(&ask("3")).send().await.unwrap();
+    assert_ne!(plain.headers()["x-annie-conversation"], first.headers()["x-annie-conversation"]);
+}
+
+#[tokio::test]
+async fn errors_have_the_shape_that_the_libraries_raise() {
+    let failing = |_: &annie_core::message::ModelRequest, _| Err(ModelError::new(ModelErrorKind::Overflow, "inner words"));
+    let server = Server::start(ScriptedModel::new(failing)).await;
+    let mut tools = ask("x");
+    tools["tools"] = json!([{ "type": "function" }]);
+    let mut unknown = ask("x");
+    unknown["model"] = "gpt-4o".into();
+    for (body, status, code) in [
+        (tools, 400, "unsupported_parameter"),
+        (unknown, 404, "model_not_found"),
+        (json!({ "model": "annie" }), 400, "invalid_request"),
+        (json!({ "model": "annie", "messages": [] }), 400, "invalid_request"),
+        (ask("x"), 400, "context_length_exceeded"),
+    ] {
+        let (got, error) = server.post(PATH, body).await;
+        assert_eq!((got, &error["error"]["code"]), (status, &json!(code)), "{error}");
+        assert!(!error.to_string().contains("inner words"));
+    }
+    let mut streamed = ask("x");
+    streamed["stream"] = true.into();
+    let text = server.request(Method::POST, PATH).json(&streamed).send().await.unwrap().text().await.unwrap();
+    let last: Value = serde_json::from_str(&sse(&text).last().unwrap().2).unwrap();
+    assert_eq!(last["error"]["code"], "context_length_exceeded");
+    server.key("ann", &[KeyScope::Chat]).await;
+    let (status, error) = server.post(PATH, ask("x")).await;
+    assert_eq!((status, &error["error"]["code"]), (401, &json!("invalid_api_key")));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_nameless_request_with_it() {
+    let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
+    let mut body = ask("x");
+    body["stream"] = true.into();
+    let response = server.request(Method::POST, PATH).json(&body).send().await.unwrap();
+    server.model.called(1).await;
+    drop(response);
+    tokio::time::timeout(super::world::PATIENCE, server.model.abandoned(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_a_trusted_page_says_for_whom_it_asks() {
+    let server = Server::start(echo()).await;
+    let page = server.key("page", &[KeyScope::Chat, KeyScope::Impersonate]).await;
+    let plain = server.key("plain", &[KeyScope::Chat]).await;
+    for (key, owner) in [(&page, "ann"), (&plain, "plain")] {
+        let request = server.request(Method::POST, PATH).bearer_auth(key).header("x-openwebui-user-id", "ann");
+        let response = request.json(&ask("hi")).send().await.unwrap();
+        let id = response.headers()["x-annie-conversation"].to_str().unwrap().to_owned();
+        read(response).await;
+        let row = server.state.kernel.conversation(annie_core::event::Scope::Operator, id.parse().unwrap()).await;
+        assert_eq!(row.unwrap().user.as_str(), owner);
+    }
+}

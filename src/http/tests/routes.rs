@@ -1,0 +1,165 @@
+//! Every route of both doors against every kind of caller: closed without a key, closed without its scope, blind to what is
+//! another user's.
+
+use annie_core::ids::{ConversationId, TaskId};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::world::{Server, echo, read};
+use crate::auth::{KeyScope, Need, RULES};
+
+/// How a request to a route ends: the HTTP status, or for gRPC the status that stands for it.
+async fn knock(server: &Server, method: &str, path: &str, key: Option<&str>, body: &Value) -> (u16, Value) {
+    if method == "RPC" {
+        return knock_grpc(server, path, key).await;
+    }
+    let method: Method = method.parse().unwrap();
+    let mut request = server.request(method.clone(), path).header("x-forwarded-for", "192.0.2.1");
+    if method == Method::POST {
+        request = request.json(body);
+    }
+    if let Some(key) = key {
+        request = request.header("x-api-key", key);
+    }
+    let response = request.send().await.unwrap();
+    let streams = response.headers().get("content-type").is_some_and(|t| t == "text/event-stream");
+    if streams { (response.status().as_u16(), Value::Null) } else { read(response).await }
+}
+
+async fn knock_grpc(server: &Server, path: &str, key: Option<&str>) -> (u16, Value) {
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let mut request = client
+        .post(format!("http://{}{path}", server.at))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(vec![0_u8; 5]);
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let response = request.send().await.unwrap();
+    assert_eq!(response.status(), 200, "{path}");
+    let status = response.headers().get("grpc-status").map(|v| v.to_str().unwrap().to_owned());
+    let message = response.headers().get("grpc-message").map(|v| v.to_str().unwrap().to_owned());
+    let code = match status.as_deref() {
+        Some("16") => 401,
+        Some("7") => 403,
+        Some("12") => 404,
+        _ => 200,
+    };
+    (code, json!({ "detail": message }))
+}
+
+/// A path with its parameters filled in.
+fn filled(path: &str) -> String {
+    path.replace("{id}", "x").replace("{name}", "x").replace("{skill}", "x").replace("{*id}", "annie")
+}
+
+#[tokio::test]
+async fn every_route_is_closed_without_a_key() {
+    let server = Server::start(echo()).await;
+    server.key("ann", &[KeyScope::Chat]).await;
+    for (method, path, need) in RULES {
+        let (status, _) = knock(&server, method, &filled(path), None, &json!({})).await;
+        assert_eq!(status == 401, *need != Need::Nothing, "{method} {path} answered {status}");
+        let forged = format!("annie_{}_{}", "a".repeat(12), "b".repeat(43));
+        let (status, _) = knock(&server, method, &filled(path), Some(&forged), &json!({})).await;
+        assert_eq!(status == 401, *need != Need::Nothing, "{method} {path} answered {status} to a forged key");
+    }
+    let (status, _) = knock(&server, "GET", "/api/v1/nowhere", None, &json!({})).await;
+    assert_eq!(status, 401, "strangers do not learn what there is");
+}
+
+#[tokio::test]
+async fn every_route_opens_to_its_own_scope_only() {
+    let server = Server::start(echo()).await;
+    for scope in KeyScope::ALL {
+        let key = server.key("ann", &[scope]).await;
+        for (method, path, need) in RULES {
+            let wanted = match need {
+                Need::Scope(wanted) | Need::LocalOr(wanted) => *wanted,
+                Need::Nothing | Need::AnyKey => scope,
+            };
+            let may = wanted == scope || (scope == KeyScope::Admin && wanted != KeyScope::Impersonate);
+            let (status, body) = knock(&server, method, &filled(path), Some(&key), &json!({})).await;
+            assert_ne!(status, 401, "{method} {path}");
+            assert_eq!(status == 403, !may, "{method} {path} with {scope} answered {status} {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_rule_has_a_route_and_every_documented_route_a_rule() {
+    let server = Server::start(echo()).await;
+    let key = server.key("root", &[KeyScope::Admin]).await;
+    for (method, path, _) in RULES {
+        let (status, body) = knock(&server, method, &filled(path), Some(&key), &json!({})).await;
+        let lost = body["detail"].as_str().unwrap_or_default();
+        assert!(!lost.contains("nothing at this address") && status != 405, "{method} {path}: {status} {body}");
+        assert!(*method != "RPC" || status != 404, "{path}");
+    }
+    let document = serde_json::to_value(crate::http::document()).unwrap();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            let method = method.to_uppercase();
+            assert!(crate::auth::need(&method, path).is_some(), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_user_never_sees_anothers_anything() {
+    let server = Server::start(echo()).await;
+    let all = &KeyScope::ALL[..6];
+    let (ann, bob) = (server.key("ann", all).await, server.key("bob", all).await);
+    let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
+    let (_, said) = read(said.json(&json!({ "text": "a secret" })).send().await.unwrap()).await;
+    let conversation = said["conversation_id"].as_str().unwrap();
+    let task = said["task_id"].as_str().unwrap();
+    let mut looked = 0;
+    for (method, path, _) in RULES.iter().filter(|(_, path, _)| path.contains("{id}") && !path.contains("keys")) {
+        let id = if path.contains("/tasks/") { task } else { conversation };
+        let path = path.replace("{id}", id);
+        let (own, _) = knock(&server, method, &path, Some(&ann), &json!({})).await;
+        let (others, body) = knock(&server, method, &path, Some(&bob), &json!({})).await;
+        // Nothing is parked, so nobody can resume it.
+        assert!(own < 300 || path.ends_with("resume"), "{method} {path} answered {own} to its owner");
+        assert_eq!((others, &body["code"]), (404, &json!("not_found")), "{method} {path}");
+        looked += 1;
+    }
+    assert_eq!(looked, 7);
+    let within = json!({ "text": "hi", "conversation_id": conversation });
+    assert_eq!(knock(&server, "POST", "/api/v1/messages", Some(&bob), &within).await.0, 404);
+    let openai = json!({"model": "annie", "messages": [{"role": "user", "content": "hi"}],
+        "metadata": {"conversation_id": conversation}});
+    assert_eq!(knock(&server, "POST", "/v1/chat/completions", Some(&bob), &openai).await.0, 404);
+    for list in ["/api/v1/conversations", "/api/v1/tasks"] {
+        let (_, body) = knock(&server, "GET", list, Some(&bob), &json!({})).await;
+        assert!(!body.to_string().contains("secret"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_name_of_a_conversation_is_another_one_for_another_user() {
+    let server = Server::start(echo()).await;
+    let mut ids = Vec::new();
+    for user in ["ann", "bob"] {
+        let key = server.key(user, &[KeyScope::Chat]).await;
+        let body = json!({ "text": "hi", "conversation_key": "home", "client_id": "1" });
+        let (status, body) = knock(&server, "POST", "/api/v1/messages", Some(&key), &body).await;
+        assert_eq!(status, 202);
+        ids.push(body["conversation_id"].as_str().unwrap().to_owned());
+    }
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn ids_that_nobody_has_are_not_found_and_other_texts_are_explained() {
+    let server = Server::start(echo()).await;
+    let nobodys = ConversationId::from_uuid(uuid::Uuid::nil());
+    let (status, body) = server.get(&format!("/api/v1/conversations/{nobodys}")).await;
+    assert_eq!((status, &body["code"]), (404, &json!("not_found")));
+    let task = TaskId::from_uuid(uuid::Uuid::nil());
+    let (status, body) = server.get(&format!("/api/v1/conversations/{task}")).await;
+    assert_eq!((status, &body["field"]), (400, &json!("id")));
+    assert!(body["detail"].as_str().unwrap().contains("conv_"), "{body}");
+}

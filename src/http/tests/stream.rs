@@ -1,0 +1,136 @@
+//! The stream: from any place on, without a gap and without a repeat.
+
+use annie_testkit::scripted_model::{ScriptedModel, says};
+use futures_util::StreamExt;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use super::world::{PATIENCE, Server, delegating, echo, sse};
+
+async fn text_until(response: Response, enough: impl Fn(&str) -> bool) -> String {
+    let mut text = String::new();
+    let mut bytes = response.bytes_stream();
+    let read = async {
+        while let Some(Ok(chunk)) = bytes.next().await {
+            text.push_str(&String::from_utf8_lossy(&chunk));
+            if enough(&text) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.unwrap();
+    text
+}
+
+fn path(said: &Value, rest: &str) -> String {
+    format!("/api/v1/conversations/{}/stream{rest}", said["conversation_id"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_stream_replays_the_log_and_ends_with_its_task() {
+    let server = Server::start(delegating()).await;
+    let said = server.say(json!({ "text": "do it" })).await;
+    let response = server.request(Method::GET, &path(&said, &format!("?task={}", said["task_id"].as_str().unwrap())));
+    let response = response.send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    assert_eq!(response.headers()["x-accel-buffering"], "no");
+    let text = text_until(response, |_| false).await;
+    assert!(text.starts_with("retry: 2000"), "{text}");
+    let events = sse(&text);
+    let ids: Vec<u64> = events.iter().filter_map(|e| e.0).collect();
+    assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
+    assert_eq!((events[0].1.as_str(), events.last().unwrap().1.as_str()), ("received", "answered"));
+    let last: Value = serde_json::from_str(&events.last().unwrap().2).unwrap();
+    assert_eq!((&last["text"], &last["kind"]), (&json!("All is done."), &json!("answered")));
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_goes_on_where_it_was() {
+    let server = Server::start(delegating()).await;
+    let said = server.say(json!({ "text": "do it" })).await;
+    let task = format!("?task={}", said["task_id"].as_str().unwrap());
+    let whole = text_until(server.request(Method::GET, &path(&said, &task)).send().await.unwrap(), |_| false).await;
+    let whole = sse(&whole);
+    for cut in 0..whole.len() {
+        let last = whole[..cut].last().and_then(|e| e.0).unwrap_or(0);
+        // The header wins over the address, which is older.
+        let again = server.request(Method::GET, &path(&said, &format!("{task}&after=1")));
+        let again = again.header("last-event-id", last).send().await.unwrap();
+        assert_eq!(sse(&text_until(again, |_| false).await), whole[cut..], "after {last}");
+    }
+    let nothing = server.request(Method::GET, &path(&said, &format!("{task}&after={}", whole.len())));
+    assert_eq!(sse(&text_until(nothing.send().await.unwrap(), |_| false).await), []);
+}
+
+#[tokio::test]
+async fn a_live_stream_shows_drafts_without_ids_and_then_what_is_stored() {
+    let server = Server::start(ScriptedModel::new(|_, _| Ok(says("The answer.")))).await;
+    let first = server.say(json!({ "text": "one", "conversation_key": "home" })).await;
+    let response = server.request(Method::GET, &path(&first, "?after=4")).send().await.unwrap();
+    server.say(json!({ "text": "two", "conversation_key": "home" })).await;
+    let events = sse(&text_until(response, |text| text.contains("event: answered")).await);
+    let kinds: Vec<&str> = events.iter().map(|e| e.1.as_str()).collect();
+    assert_eq!(kinds, ["received", "turn_started", "draft", "model_replied", "answered"]);
+    assert_eq!(events[2].0, None);
+    let draft: Value = serde_json::from_str(&events[2].2).unwrap();
+    assert_eq!((&draft["text"], &draft["round"]), (&json!("The answer."), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_place_that_does_not_exist_is_a_reset() {
+    let server = Server::start(echo()).await;
+    let said = server.say(json!({ "text": "one" })).await;
+    let response = server.request(Method::GET, &path(&said, "?after=99")).send().await.unwrap();
+    let events = sse(&text_until(response, |text| text.contains("last_seq")).await);
+    assert_eq!((events[0].1.as_str(), events[0].2.as_str()), ("reset", "{\"last_seq\":4}"));
+}
+
+#[tokio::test]
+async fn a_stream_for_a_task_of_another_conversation_is_refused() {
+    let server = Server::start(echo()).await;
+    let (one, two) = (server.say(json!({ "text": "one" })).await, server.say(json!({ "text": "two" })).await);
+    let (status, _) = server.get(&path(&one, &format!("?task={}", two["task_id"].as_str().unwrap()))).await;
+    assert_eq!(status, 404);
+    let (status, problem) = server.get(&path(&one, "?task=x")).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("task")));
+}
+
+#[tokio::test]
+async fn a_server_that_stops_ends_its_streams_and_takes_nothing_more() {
+    let mut server = Server::start(ScriptedModel::saying("x").hanging_when(|_, call| call > 0)).await;
+    let said = server.say(json!({ "text": "one", "conversation_key": "home" })).await;
+    let response = server.request(Method::GET, &path(&said, "?after=4")).send().await.unwrap();
+    let waiting = server.request(Method::POST, "/api/v1/messages?wait=20").json(&json!({ "text": "two" })).send();
+    let stop = async {
+        server.model.called(2).await;
+    };
+    let (waited, ()) = tokio::join!(
+        async {
+            tokio::pin!(waiting);
+            // The server stops while this waits for its answer, and the acknowledgement still arrives.
+            tokio::select! {
+                early = &mut waiting => early,
+                () = async { stop.await; server.state.doors.close(&server.state.kernel).await; std::future::pending().await } => unreachable!(),
+            }
+        },
+        std::future::ready(())
+    );
+    assert_eq!(waited.unwrap().status(), 202);
+    let text = text_until(response, |_| false).await;
+    assert!(text.contains("closing") && text.trim_end().ends_with("retry: 2000"), "{text}");
+    let (status, problem) = server.post("/api/v1/messages", json!({ "text": "late" })).await;
+    assert_eq!((status, &problem["code"]), (503, &json!("unavailable")));
+    server.ask_to_stop();
+    assert!(server.stopped().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_streams_and_no_more() {
+    let limits = crate::door::DoorLimits { streams_per_user_max: 1, ..Default::default() };
+    let server = Server::with(echo(), limits).await;
+    let (_, said) = server.post("/api/v1/messages", json!({ "text": "one" })).await;
+    let open = server.request(Method::GET, &path(&said, "")).send().await.unwrap();
+    let (status, problem) = server.get(&path(&said, "")).await;
+    assert_eq!((status, &problem["code"]), (429, &json!("rate_limited")));
+    drop(open);
+}

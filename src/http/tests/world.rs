@@ -1,0 +1,162 @@
+//! A private server per test.
+
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+
+use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
+use annie_core::{
+    ids::UserId,
+    message::{Message, ModelReply, ModelRequest},
+};
+use annie_store::MemoryStore;
+use annie_testkit::{
+    env::env,
+    scripted_model::{ScriptedModel, calls, commands, says},
+    skills::{FakeSkills, FixedCatalog},
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+
+use crate::{
+    auth::{Auth, KeyScope, NewKey},
+    door::{AppState, DoorLimits},
+    error::AppError,
+    http::serve,
+};
+
+/// How long a test waits for something that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Server {
+    pub at: SocketAddr,
+    pub state: AppState,
+    pub model: Arc<ScriptedModel>,
+    pub client: Client,
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinSet<Result<(), AppError>>,
+}
+
+/// The last text of a request, whoever said it.
+pub fn last_text(request: &ModelRequest) -> String {
+    match request.messages.last() {
+        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text.clone(),
+        None => String::new(),
+    }
+}
+
+/// A model that repeats what it is told.
+pub fn echo() -> ScriptedModel {
+    ScriptedModel::new(|request, _| Ok(says(format!("You said: {}", last_text(request)))))
+}
+
+/// A model that has an agent run a skill for every message.
+pub fn delegating() -> ScriptedModel {
+    ScriptedModel::new(|request, _| Ok(delegate(request)))
+}
+
+fn delegate(request: &ModelRequest) -> ModelReply {
+    let last = last_text(request);
+    if request.tools.is_empty() {
+        return if last.contains("[Command Result") { says("It is done.") } else { commands(["test.put --what x"]) };
+    }
+    if last.contains("\"agents\"") {
+        return says("All is done.");
+    }
+    let mut reply = calls([
+        ("dispatch_agent", json!({"agent_id": "doer", "mission": "do it", "skills": ["test.put"]})),
+        ("get_agent_results", json!({})),
+    ]);
+    reply.text = "I have it done.".to_owned();
+    reply
+}
+
+impl Server {
+    pub async fn start(model: ScriptedModel) -> Self {
+        Self::with(model, DoorLimits::default()).await
+    }
+
+    pub async fn with(model: ScriptedModel, limits: DoorLimits) -> Self {
+        let (model, store, env) = (Arc::new(model), Arc::new(MemoryStore::new()), env(7));
+        let kernel = Kernel::start(Parts {
+            env: env.clone(),
+            store: store.clone(),
+            catalog: Arc::new(FixedCatalog::three()),
+            runner: Arc::new(FakeSkills::obliging()),
+            backends: vec![Backend { name: "main".to_owned(), slots: 8, model: model.clone() }],
+            profiles: Profiles {
+                by_user: BTreeMap::new(),
+                default: Profile { name: String::new(), timezone: "UTC".to_owned() },
+            },
+            limits: KernelLimits::default(),
+        });
+        let kernel = kernel.await.unwrap();
+        let auth = Auth::load(store, env, UserId::new("me").unwrap()).await.unwrap();
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let state = AppState::new(kernel, auth, limits, Some(recorder.handle()));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let mut running = JoinSet::new();
+        running.spawn(serve(listener, state.clone(), async {
+            let _ = stopped.await;
+        }));
+        let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+        Self { at, state, model, client, stop: Some(stop), running }
+    }
+
+    /// Makes a key and answers its text.
+    pub async fn key(&self, user: &str, scopes: &[KeyScope]) -> String {
+        let user = UserId::new(user).unwrap();
+        let new = NewKey { name: "test".to_owned(), user, scopes: scopes.to_vec(), expires_at: None };
+        self.state.auth.create(new).await.unwrap().1
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("http://{}{path}", self.at))
+    }
+
+    pub async fn get(&self, path: &str) -> (u16, Value) {
+        read(self.request(Method::GET, path).send().await.unwrap()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        read(self.request(Method::POST, path).json(&body).send().await.unwrap()).await
+    }
+
+    /// Says something and waits for its answer.
+    pub async fn say(&self, body: Value) -> Value {
+        let (status, answer) = self.post("/api/v1/messages?wait=20", body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// Asks the server to stop.
+    pub fn ask_to_stop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+
+    /// Waits until it has stopped.
+    pub async fn stopped(&mut self) -> Result<(), AppError> {
+        tokio::time::timeout(PATIENCE, self.running.join_next()).await.unwrap().unwrap().unwrap()
+    }
+}
+
+pub async fn read(response: Response) -> (u16, Value) {
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// The fields of server-sent events: (id, event, data).
+pub fn sse(text: &str) -> Vec<(Option<u64>, String, String)> {
+    let field = |block: &str, name: &str| {
+        block.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':').map(|v| v.trim_start().to_owned()))
+    };
+    text.split("\n\n")
+        .filter_map(|block| {
+            let id = field(block, "id").and_then(|id| id.parse().ok());
+            Some((id, field(block, "event").unwrap_or_default(), field(block, "data")?))
+        })
+        .collect()
+}
