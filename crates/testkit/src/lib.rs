@@ -1,8 +1,8 @@
 //! Fakes of core's ports for tests.
 
 pub mod data;
-pub mod model_server;
-pub mod scripted_model;
 pub mod env;
 pub mod faults;
+pub mod model_server;
+pub mod scripted_model;
 pub mod skills;

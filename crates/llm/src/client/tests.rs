@@ -150,10 +150,27 @@ async fn every_refusal_has_its_kind() {
         (Reply::body(302, "").header("location", "http://127.0.0.1:1/"), ModelErrorKind::InvalidRequest),
         (Reply::events([json!({"error": {"message": "maximum context length"}})]), ModelErrorKind::Overflow),
         (Reply::says("half").without_done().without_finish(), ModelErrorKind::Truncated),
-        (Reply::of_size(5 * 1024 * 1024), ModelErrorKind::Protocol),
-        (Reply::endless("words without end "), ModelErrorKind::Protocol),
     ] {
         assert_eq!(kind_for(reply.clone()).await, wanted, "{:?}", reply);
+    }
+}
+
+#[tokio::test]
+async fn a_reply_without_measure_is_given_up() {
+    assert_eq!(kind_for(Reply::of_size(5 * 1024 * 1024)).await, ModelErrorKind::Protocol);
+    let small = |server: &FakeModelServer| ModelConfig { reply_bytes_max: 10_000, ..config(server) };
+    let endless = [
+        Reply::endless("words without end "),
+        Reply::events((0..90_000).map(|n| json!({"ping": n}))),
+        Reply::of_size(100_000).pieces_of_bytes(3_000_000),
+    ];
+    for reply in endless {
+        let server = FakeModelServer::start(move |_| reply.clone()).await;
+        for stream in [true, false] {
+            let outcome = ask(&model(ModelConfig { stream, ..small(&server) })).await;
+            assert!(matches!(outcome.unwrap_err().kind, ModelErrorKind::Protocol), "stream {stream}");
+        }
+        assert_eq!(server.request_count(), 2);
     }
 }
 

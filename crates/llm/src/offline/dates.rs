@@ -38,13 +38,16 @@ const UNITS: [&str; 16] = [
 ];
 const PARTS: [&str; 8] = ["morning", "noon", "midday", "afternoon", "evening", "tonight", "night", "midnight"];
 
+/// A day or a time, and its words.
+type Part = (String, Range<usize>);
 /// What a reader found: its text and how many words it takes.
 type Found = Option<(String, usize)>;
 
 /// Finds the date in these words; a time of day elsewhere in them belongs to it.
 pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
     let scan = &words[range.clone()];
-    let (mut day, mut time): (Option<(String, Range<usize>)>, Option<(String, Range<usize>)>) = (None, None);
+    let mut day: Option<Part> = None;
+    let mut time: Option<Part> = None;
     let mut at = 0;
     while at < scan.len() && (day.is_none() || time.is_none()) {
         let intro = intro(scan, at);
@@ -64,7 +67,7 @@ pub(super) fn find(words: &[Word], range: Range<usize>) -> Option<Due> {
             at += 1;
         }
     }
-    let mut found: Vec<(String, Range<usize>)> = [day, time].into_iter().flatten().collect();
+    let mut found: Vec<Part> = [day, time].into_iter().flatten().collect();
     let text = found.iter().map(|(t, _)| t.as_str()).collect::<Vec<_>>().join(" ");
     found.sort_by_key(|(_, r)| r.start);
     let shifted = |r: Range<usize>| r.start + range.start..r.end + range.start;

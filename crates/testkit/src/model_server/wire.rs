@@ -47,7 +47,8 @@ pub(super) fn render(reply: &Reply, streams: bool) -> (&'static str, VecDeque<Ac
     let mut actions = VecDeque::new();
     actions.extend(reply.first_after.map(Action::Wait));
     if reply.ending == Ending::Endless {
-        let endless = frames.into_iter().nth(1).unwrap_or_default();
+        // The second of a stream's events is the first with text; a whole body is only one.
+        let endless = frames.into_iter().take(2).next_back().unwrap_or_default();
         actions.push_back(Action::Repeat(endless.into()));
         return (kind, actions);
     }

@@ -125,7 +125,7 @@ impl Filler<'_> {
         let lower = self.text.source.to_lowercase();
         let zone = ZONES.iter().find(|(city, _)| lower.contains(&format!("in {city}"))).map(|(_, zone)| *zone);
         let named = self.words().iter().map(|w| &self.text.source[w.at.clone()]);
-        let named = named.filter(|w| w.contains('/') && w.starts_with(char::is_uppercase)).last();
+        let named = named.rev().find(|w| w.contains('/') && w.starts_with(char::is_uppercase));
         if let Some(zone) = zone.or(named) {
             self.put(&mut call, &["timezone", "zone", "tz"], zone);
         }

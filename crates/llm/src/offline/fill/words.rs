@@ -36,6 +36,12 @@ pub(super) struct Found {
     pub words: Vec<Range<usize>>,
 }
 
+impl Found {
+    fn at(value: &str, words: Range<usize>) -> Self {
+        Self { value: value.to_owned(), words: std::iter::once(words).collect() }
+    }
+}
+
 impl<'a> Filler<'a> {
     pub(super) fn words(&self) -> &'a [Word] {
         &self.text.words
@@ -65,13 +71,13 @@ impl<'a> Filler<'a> {
                     start -= 1;
                 }
                 let end = at + 1 + usize::from(glued.is_none());
-                return Some(Found { value: level.to_owned(), words: vec![start..end] });
+                return Some(Found::at(level, start..end));
             }
             if matches!(word, "priority" | "prio") {
                 let to = at + 1 + usize::from(self.is(at + 1, &["is", "of", "to", "as"]));
                 if let Some(level) = words.get(to).filter(|_| to < range.end).and_then(|w| level(&w.lower)) {
                     let start = at - usize::from(at > range.start && self.is(at - 1, &["with", "and"]));
-                    return Some(Found { value: level.to_owned(), words: vec![start..to + 1] });
+                    return Some(Found::at(level, start..to + 1));
                 }
             }
         }
@@ -87,14 +93,14 @@ impl<'a> Filler<'a> {
                 && self.is(at + 2, &["as"])
                 && self.is(at + 3, &["possible"])
             {
-                return Some(Found { value: "critical".to_owned(), words: vec![at..(at + 4).min(range.end)] });
+                return Some(Found::at("critical", at..(at + 4).min(range.end)));
             }
             if self.is(at, &["it", "this", "that", "which"]) && self.is(at + 1, &["is"]) {
                 let to = at + 2 + usize::from(self.is(at + 2, &["very", "really", "quite", "super", "extremely"]));
                 if let Some(level) = words.get(to).filter(|_| to < range.end).and_then(|w| level(&w.lower)) {
                     let start =
                         at - usize::from(at > range.start && self.is(at - 1, &["and", "because", "since", "as"]));
-                    return Some(Found { value: level.to_owned(), words: vec![start..to + 1] });
+                    return Some(Found::at(level, start..to + 1));
                 }
             }
         }
@@ -103,7 +109,7 @@ impl<'a> Filler<'a> {
         let apart = last > range.start && words[last - 1].mark != Mark::Space;
         let alone = matches!(word.lower.as_str(), "asap" | "urgently" | "immediately");
         let level = level(&word.lower).filter(|_| (apart || alone) && last > range.start)?;
-        Some(Found { value: level.to_owned(), words: vec![last..last + 1] })
+        Some(Found::at(level, last..last + 1))
     }
 
     /// `#home`, `tagged home and garden`, `with tags a, b`.
@@ -190,8 +196,7 @@ impl<'a> Filler<'a> {
         if at < range.end {
             pieces.push(self.slice(at..range.end));
         }
-        let joined = pieces.into_iter().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
-        joined
+        pieces.into_iter().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
     }
 
     /// A search's words: the whole without those that mean nothing; all of them if nothing else is left.
