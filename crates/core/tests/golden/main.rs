@@ -1,0 +1,93 @@
+//! Every stored shape stays readable for ever. `event_v1` holds one event body of each kind with every field filled in: it
+//! must be read and written back as the same JSON. `event_v1/least` holds the same with only the fields that version 1
+//! always wrote: it must be read. These files are never changed; a new version gets a new folder.
+
+// A test says what went wrong by panicking, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use annie_core::event::{EVENT_VERSION, EventBody};
+use serde_json::Value;
+
+/// All kinds. Does not compile when one is added, until it stands here and so must have a file.
+const fn kinds(body: &EventBody) -> [&'static str; 15] {
+    match body {
+        EventBody::Received(_)
+        | EventBody::TurnStarted { .. }
+        | EventBody::ModelReplied { .. }
+        | EventBody::ModelFailed { .. }
+        | EventBody::SkillStarted { .. }
+        | EventBody::SkillFinished { .. }
+        | EventBody::AgentStarted { .. }
+        | EventBody::AgentReported { .. }
+        | EventBody::CancelRequested { .. }
+        | EventBody::Decided { .. }
+        | EventBody::ResultsGiven
+        | EventBody::Resumed { .. }
+        | EventBody::Answered { .. }
+        | EventBody::Failed { .. }
+        | EventBody::Cancelled { .. } => [
+            "received",
+            "turn_started",
+            "model_replied",
+            "model_failed",
+            "skill_started",
+            "skill_finished",
+            "agent_started",
+            "agent_reported",
+            "cancel_requested",
+            "decided",
+            "results_given",
+            "resumed",
+            "answered",
+            "failed",
+            "cancelled",
+        ],
+    }
+}
+
+/// Name and content of the JSON files of a folder.
+fn files(folder: &str) -> Vec<(String, Value)> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder);
+    let mut files: Vec<(String, Value)> = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (name, serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap())
+        })
+        .collect();
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    files
+}
+
+#[test]
+fn every_kind_of_event_is_read_and_written_back_as_it_was() {
+    let mut seen = BTreeSet::new();
+    for (name, golden) in files("event_v1") {
+        let body: EventBody = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(body.kind(), name);
+        assert_eq!(serde_json::to_value(&body).unwrap(), golden, "{name}");
+        seen.insert(name);
+    }
+    assert_eq!(seen, kinds(&EventBody::ResultsGiven).map(str::to_owned).into());
+}
+
+#[test]
+fn what_version_1_left_out_is_filled_in() {
+    let least = files("event_v1/least");
+    assert!(!least.is_empty());
+    for (name, golden) in least {
+        let body: EventBody = serde_json::from_value(golden).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(body.kind(), name);
+        let again: EventBody = serde_json::from_str(&serde_json::to_string(&body).unwrap()).unwrap();
+        assert_eq!(again, body, "{name}");
+    }
+}
+
+#[test]
+fn the_golden_files_are_of_the_version_that_is_written() {
+    assert_eq!(EVENT_VERSION, 1, "a new version needs a folder of golden files of its own");
+}
