@@ -143,6 +143,9 @@ pub enum Action {
         /// Whether it is an error (a wrong flag, an unknown skill, broken JSON).
         #[serde(default)]
         is_error: bool,
+        /// Whether what was called does not exist at all.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_unknown: bool,
     },
     /// Run a skill.
     Skill(PlannedSkill),

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Outcome;
+
 /// How a sub-agent calls skills (ruling 1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,9 +38,9 @@ pub struct TurnLimits {
     pub window_calls_max: u32,
     /// Length of that window, in milliseconds.
     pub window_ms: u64,
-    /// Times that an Engine may die in one turn before the message is taken out of its way (actors 2.1).
+    /// Once an Engine has died so often in one turn, the message is taken out of its way (actors 2.1).
     pub crashes_max: u32,
-    /// Times that the process may end in one turn before the message is taken out of its way.
+    /// Once the process has ended so often in one turn, the message is taken out of its way.
     pub restarts_max: u32,
     /// The context window that prompts are fitted into, in tokens (S0 6.3).
     pub context_tokens_max: u32,
@@ -95,6 +97,19 @@ impl TurnLimits {
     /// How long a sub-agent with so many calls may take, in milliseconds: its calls' rounds and one to sum up.
     #[must_use]
     pub const fn agent_ms_max(&self, calls: u32) -> u64 {
-        self.agent_round_ms_max * (calls as u64 + 1)
+        self.agent_round_ms_max.saturating_mul(calls as u64 + 1)
+    }
+
+    /// How much of one result a model is shown, in bytes: about a quarter of its context window.
+    #[must_use]
+    pub const fn result_bytes_max(&self) -> usize {
+        let bytes = self.context_tokens_max as usize;
+        if bytes < 2_000 {
+            2_000
+        } else if bytes > Outcome::DATA_BYTES_MAX {
+            Outcome::DATA_BYTES_MAX
+        } else {
+            bytes
+        }
     }
 }

@@ -148,14 +148,15 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds another call's cost to this.
+    /// Adds another call's cost to this. Sums saturate, and money is kept to the billionth of a dollar: so few digits come
+    /// back from JSON as they were, and a replay adds up to the same.
     pub fn add(&mut self, other: &Self) {
-        self.input_tokens += other.input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.cache_written_tokens += other.cache_written_tokens;
-        self.reasoning_tokens += other.reasoning_tokens;
-        self.cost_usd += other.cost_usd;
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.cache_written_tokens = self.cache_written_tokens.saturating_add(other.cache_written_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
+        self.cost_usd = ((self.cost_usd + other.cost_usd) * 1e9).round() / 1e9;
     }
 }
 

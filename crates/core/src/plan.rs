@@ -40,6 +40,25 @@ pub struct Node {
     pub state: NodeState,
     /// Whether the orchestrator has seen its report.
     pub collected: bool,
+    /// Tool calls that were set aside for it when it started.
+    #[serde(default)]
+    pub granted: u32,
+}
+
+impl Node {
+    /// Tool calls that count against the budgets. What an agent used that did not end by itself is in the log and not in
+    /// its report: it counts as its whole grant, so that a crash never stretches a budget.
+    #[must_use]
+    pub fn charged(&self) -> u32 {
+        match &self.state {
+            NodeState::Pending => 0,
+            NodeState::Running { calls_granted, .. } => *calls_granted,
+            NodeState::Reported(r) if matches!(r.status, ReportStatus::Crashed | ReportStatus::Cancelled) => {
+                self.granted
+            }
+            NodeState::Reported(r) => r.tool_calls_used.min(self.granted),
+        }
+    }
 }
 
 /// All agents of a turn, in the order of their dispatch.
@@ -58,6 +77,12 @@ impl Plan {
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// How many of those belong to the turn that this one continues.
+    #[must_use]
+    pub const fn before(&self) -> usize {
+        self.before
     }
 
     /// Dispatches that a limit refused.
@@ -114,19 +139,16 @@ impl Plan {
                 continue;
             }
             if self.nodes.len() - self.before >= agents_max as usize {
-                self.refused.push((spec.agent.to_string(), spec.mission.clone()));
+                if !self.refused.iter().any(|(agent, _)| agent == spec.agent.as_str()) {
+                    self.refused.push((spec.agent.to_string(), first_line(&spec.mission)));
+                }
                 *verdict =
                     Err(format!("the limit of {agents_max} agents in a turn is reached; this one was not started"));
                 continue;
             }
-            self.nodes.push(Node { spec: spec.clone(), state: NodeState::Pending, collected: false });
+            self.nodes.push(Node { spec: spec.clone(), state: NodeState::Pending, collected: false, granted: 0 });
         }
         verdicts
-    }
-
-    /// Notes a dispatch that a limit refused.
-    pub fn refuse(&mut self, spec: &DispatchSpec) {
-        self.refused.push((spec.agent.to_string(), spec.mission.clone()));
     }
 
     /// Pending agents that can be decided about: either all dependencies are completed (`Ok`), or one ended otherwise and
@@ -162,12 +184,15 @@ impl Plan {
             .collect()
     }
 
-    /// Notes that an agent runs.
-    pub fn started(&mut self, agent: &AgentId, calls_granted: u32, since: Micros) {
-        if let Some(node) = self.node_mut(agent)
-            && node.state == NodeState::Pending
-        {
-            node.state = NodeState::Running { calls_granted, since };
+    /// Notes that an agent runs; false if it is unknown or does not wait.
+    pub fn started(&mut self, agent: &AgentId, calls_granted: u32, since: Micros) -> bool {
+        match self.node_mut(agent) {
+            Some(node) if node.state == NodeState::Pending => {
+                node.granted = calls_granted;
+                node.state = NodeState::Running { calls_granted, since };
+                true
+            }
+            _ => false,
         }
     }
 
@@ -176,6 +201,9 @@ impl Plan {
         match self.node_mut(agent) {
             Some(node) if !matches!(node.state, NodeState::Reported(_)) => {
                 node.state = NodeState::Reported(report);
+                // What it was told is not needed any more.
+                node.spec.manual = Vec::new();
+                node.spec.context = String::new();
                 true
             }
             _ => false,
@@ -201,25 +229,30 @@ impl Plan {
 
     /// The plan as a continued turn starts with it: the results stay known, budgets and refusals begin anew (S0 5.3).
     #[must_use]
-    pub fn resumable(&self) -> Self {
-        let mut plan = self.clone();
-        plan.refused.clear();
-        plan.before = plan.nodes.len();
-        plan
+    pub fn resumable(mut self) -> Self {
+        self.refused.clear();
+        self.before = self.nodes.len();
+        for node in &mut self.nodes {
+            node.spec.mission = first_line(&node.spec.mission);
+        }
+        self
     }
 
-    /// Tool calls that are used up or set aside.
+    /// Tool calls of this turn that are used up or set aside.
     #[must_use]
     pub fn calls_committed(&self) -> u32 {
-        self.nodes
-            .iter()
-            .skip(self.before)
-            .map(|n| match &n.state {
-                NodeState::Pending => 0,
-                NodeState::Running { calls_granted, .. } => *calls_granted,
-                NodeState::Reported(r) => r.tool_calls_used,
-            })
-            .sum()
+        self.nodes.iter().skip(self.before).map(Node::charged).fold(0, u32::saturating_add)
+    }
+
+    /// Tool calls that are set aside for agents under way.
+    #[must_use]
+    pub fn calls_granted(&self) -> u32 {
+        self.running().map(Node::charged).fold(0, u32::saturating_add)
+    }
+
+    /// Agents under way.
+    pub fn running(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|n| matches!(n.state, NodeState::Running { .. }))
     }
 
     /// What all reports cost together.

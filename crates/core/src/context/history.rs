@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::clip;
 use crate::message::Message;
 
 /// One past turn as later turns see it: what was asked and what was answered.
@@ -14,7 +15,17 @@ pub struct Exchange {
     pub answer: String,
 }
 
-/// Past turns, oldest first, at most [`History::EXCHANGES_MAX`] of them: the log has all.
+impl Exchange {
+    fn tokens(&self) -> u32 {
+        tokens(self.user.len()).saturating_add(tokens(self.answer.len()))
+    }
+
+    const fn len_bytes(&self) -> usize {
+        self.user.len() + self.answer.len()
+    }
+}
+
+/// Past turns, oldest first, within [`History::EXCHANGES_MAX`] and [`History::BYTES_MAX`]: the log has all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     past: Vec<Exchange>,
@@ -29,17 +40,35 @@ pub fn tokens(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)
 }
 
+/// The same for a list of messages.
+#[must_use]
+pub fn tokens_of(messages: &[Message]) -> u32 {
+    messages.iter().map(|m| tokens(m.len_bytes())).fold(0, u32::saturating_add)
+}
+
 impl History {
     /// How many exchanges are kept in memory at most.
     pub const EXCHANGES_MAX: usize = 200;
+    /// How many bytes of text they may have together.
+    pub const BYTES_MAX: usize = 512 * 1024;
+    /// How much is kept of one text, in bytes.
+    pub const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-    /// Adds a finished turn.
+    /// Adds a finished turn. When there are too many, the older ones go in one large step.
     pub fn push(&mut self, exchange: Exchange) {
-        if self.past.len() == Self::EXCHANGES_MAX {
-            self.past.drain(..Self::EXCHANGES_MAX / 2);
-            self.start = self.start.saturating_sub(Self::EXCHANGES_MAX / 2);
+        let kept = |text: &str| clip(text, Self::TEXT_BYTES_MAX).into_owned();
+        self.past.push(Exchange { user: kept(&exchange.user), answer: kept(&exchange.answer) });
+        let mut bytes: usize = self.past.iter().map(Exchange::len_bytes).sum();
+        if self.past.len() <= Self::EXCHANGES_MAX && bytes <= Self::BYTES_MAX {
+            return;
         }
-        self.past.push(exchange);
+        let mut gone = 0;
+        while self.past.len() - gone > Self::EXCHANGES_MAX / 2 || bytes > Self::BYTES_MAX / 2 {
+            bytes -= self.past[gone].len_bytes();
+            gone += 1;
+        }
+        self.past.drain(..gone);
+        self.start = self.start.saturating_sub(gone);
     }
 
     /// Whether there is none.
@@ -56,23 +85,29 @@ impl History {
 
     /// Moves the window's start if what follows it does not fit: then to where only 60 % of the budget is used.
     pub fn fit(&mut self, tokens_max: u32) {
-        let cost = |e: &Exchange| tokens(e.user.len()) + tokens(e.answer.len());
-        let mut used: u32 = self.past[self.start..].iter().map(cost).fold(0, u32::saturating_add);
+        let mut used = self.past[self.start..].iter().map(Exchange::tokens).fold(0, u32::saturating_add);
         if used <= tokens_max {
             return;
         }
         let target = tokens_max / 5 * 3;
         while used > target && self.start < self.past.len() {
-            used = used.saturating_sub(cost(&self.past[self.start]));
+            used = used.saturating_sub(self.past[self.start].tokens());
             self.start += 1;
         }
     }
 
-    /// The messages to send.
+    /// The messages to send; of what [`History::fit`] left, the newest that take no more than this. A long message makes
+    /// room for itself in its own turn only.
     #[must_use]
-    pub fn messages(&self) -> Vec<Message> {
-        let mut messages = Vec::with_capacity((self.past.len() - self.start) * 2);
-        for exchange in &self.past[self.start..] {
+    pub fn messages(&self, tokens_max: u32) -> Vec<Message> {
+        let mut used = 0_u32;
+        let fitting = self.past[self.start..].iter().rev().take_while(|e| {
+            used = used.saturating_add(e.tokens());
+            used <= tokens_max
+        });
+        let start = self.past.len() - fitting.count();
+        let mut messages = Vec::with_capacity((self.past.len() - start) * 2);
+        for exchange in &self.past[start..] {
             if !exchange.user.is_empty() {
                 messages.push(Message::user(exchange.user.clone()));
             }
@@ -98,11 +133,22 @@ mod tests {
             history.push(exchange(n));
             history.fit(2_000);
             starts.push(history.start);
-            let sent: u32 = history.messages().iter().map(|m| tokens(m.len_bytes())).sum();
-            assert!(sent <= 2_000, "{sent}");
+            assert!(tokens_of(&history.messages(u32::MAX)) <= 2_000);
         }
         starts.dedup();
         assert!(starts.len() < 20, "the start moved {} times in 100 turns", starts.len());
+    }
+
+    #[test]
+    fn a_long_message_makes_room_for_itself_without_moving_the_window() {
+        let mut history = History::default();
+        for n in 0..4 {
+            history.push(exchange(n));
+        }
+        history.fit(2_000);
+        assert_eq!(history.messages(300).len(), 4, "two exchanges of about 120 tokens fit");
+        assert_eq!(history.messages(2_000).len(), 8);
+        assert!(history.messages(0).is_empty());
     }
 
     #[test]
@@ -113,5 +159,11 @@ mod tests {
         }
         assert!(history.exchanges().len() <= History::EXCHANGES_MAX);
         assert_eq!(history.exchanges().last().map(|e| e.user.as_str()), Some("question 999"));
+        for _ in 0..100 {
+            history.push(Exchange { user: "u".repeat(1 << 20), answer: "a".repeat(1 << 20) });
+        }
+        let bytes: usize = history.exchanges().iter().map(Exchange::len_bytes).sum();
+        assert!(bytes <= History::BYTES_MAX && history.start <= history.past.len(), "{bytes}");
+        assert!(!history.messages(u32::MAX).is_empty());
     }
 }

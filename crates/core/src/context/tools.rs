@@ -125,16 +125,15 @@ fn direct(skill: &SkillManual) -> ToolDef {
     )
 }
 
-/// `tasks.create` as a tool's name: providers allow no dots.
+/// The longest name that providers take.
+const TOOL_NAME_BYTES_MAX: usize = 64;
+
+/// `tasks.create` as a tool's name: providers allow no dots. It is looked up, never turned back: skills' own names may hold
+/// underscores.
 #[must_use]
 pub fn direct_tool_name(skill: &str) -> String {
-    skill.replace('.', "__")
-}
-
-/// The skill behind a tool's name in `direct` mode.
-#[must_use]
-pub fn skill_name_of_tool(tool: &str) -> String {
-    tool.replace("__", ".")
+    let name = skill.replace('.', "__");
+    if name.len() <= TOOL_NAME_BYTES_MAX { name } else { skill.replace('.', "_") }
 }
 
 /// The skill list of a prompt: each skill with its description while that fits, else the names by domain, else the

@@ -4,6 +4,7 @@
 use super::{
     Decision,
     conversation::{Conversation, Turn},
+    opening::window_note,
     report,
     run::Ending,
 };
@@ -11,36 +12,29 @@ use crate::{
     event::{AgentReport, EventBody, ReportStatus},
     ids::AgentId,
     message::Usage,
-    plan::NodeState,
+    plan::{Node, NodeState},
+    time::Micros,
 };
+
+/// Where a decision is made.
+#[derive(Clone, Copy)]
+struct Now {
+    at: Micros,
+    /// Skill calls of the conversation within its sliding window, those of running agents not included.
+    window_calls: u32,
+}
 
 impl Conversation {
     /// The next event that follows from the state, or nothing.
     #[must_use]
     pub fn decide(&self) -> Option<Decision> {
         if let Some(task) = self.cancelled.first() {
-            return Some(Decision { task: *task, agent: AgentId::orchestrator(), body: cancelled() });
+            let body = EventBody::Cancelled { text: report::CANCELLED.to_owned() };
+            return Some(Decision { task: *task, agent: AgentId::orchestrator(), body });
         }
         let turn = self.turn.as_ref()?;
-        turn.decide(self.window_calls(turn))
+        turn.decide(Now { at: self.at, window_calls: self.window_calls(&turn.limits) })
     }
-
-    /// Skill calls within the sliding window, and those set aside for running agents.
-    fn window_calls(&self, turn: &Turn) -> u32 {
-        let from = self.at.plus_ms(-i64::try_from(turn.limits.window_ms).unwrap_or(i64::MAX));
-        let past = self.window.iter().filter(|t| **t >= from).count();
-        let granted: u32 = turn
-            .plan
-            .nodes()
-            .iter()
-            .map(|n| if let NodeState::Running { calls_granted, .. } = n.state { calls_granted } else { 0 })
-            .sum();
-        u32::try_from(past).unwrap_or(u32::MAX).saturating_add(granted)
-    }
-}
-
-fn cancelled() -> EventBody {
-    EventBody::Cancelled { text: "Cancelled.".to_owned() }
 }
 
 impl Turn {
@@ -48,11 +42,22 @@ impl Turn {
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
 
-    fn reported(&self, agent: &AgentId, status: ReportStatus, result: String) -> Decision {
-        let tool_calls_used = self.runs.get(agent).map_or(0, |r| r.calls_used);
-        let usage = self.runs.get(agent).map(|r| r.usage).unwrap_or_default();
-        let report = AgentReport { status, result, tool_calls_used, duration_ms: 0, usage };
-        Decision { task: self.task, agent: agent.clone(), body: EventBody::AgentReported { report } }
+    fn failed(&self, code: &str, text: &str, detail: String) -> Decision {
+        let text = report::with_progress(text, self);
+        self.main(EventBody::Failed { code: code.to_owned(), text, detail })
+    }
+
+    fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {
+        let agent = node.spec.agent.clone();
+        let run = self.runs.get(&agent);
+        let report = AgentReport {
+            status,
+            result,
+            tool_calls_used: run.map_or(0, |r| r.calls_used),
+            duration_ms: if let NodeState::Running { since, .. } = node.state { now.at.since_ms(since) } else { 0 },
+            usage: run.map(|r| r.usage).unwrap_or_default(),
+        };
+        Decision { task: self.task, agent, body: EventBody::AgentReported { report } }
     }
 
     fn usage(&self) -> Usage {
@@ -61,98 +66,92 @@ impl Turn {
         usage
     }
 
-    fn decide(&self, window_calls: u32) -> Option<Decision> {
+    fn decide(&self, now: Now) -> Option<Decision> {
         if self.cancelled {
-            return Some(self.end_agents("The turn was cancelled.").unwrap_or_else(|| self.main(cancelled())));
+            return Some(self.end_agents(now, "The turn was cancelled.").unwrap_or_else(|| {
+                self.main(EventBody::Cancelled { text: report::with_progress(report::CANCELLED, self) })
+            }));
         }
-        if let Some(body) = self.poisoned() {
-            return Some(self.end_agents("The turn was given up.").unwrap_or_else(|| self.main(body)));
-        }
-        self.decide_agents(window_calls).or_else(|| self.decide_ending())
+        // A turn that is being given up starts nobody.
+        let is_given_up = matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));
+        self.poisoned(now)
+            .or_else(|| if is_given_up { None } else { self.decide_agents(now) })
+            .or_else(|| self.decide_ending(now))
     }
 
     /// A message that its Engine cannot survive is taken out of the way, so that the conversation goes on.
-    fn poisoned(&self) -> Option<EventBody> {
-        let (code, text, detail) = if self.crashes > self.limits.crashes_max {
-            let detail = format!("the engine died {} times in this turn", self.crashes);
+    fn poisoned(&self, now: Now) -> Option<Decision> {
+        let (code, text, detail) = if self.crashes >= self.limits.crashes_max.max(1) {
             (
                 "engine_crashed",
                 "Something in Annie broke down repeatedly over this message, so I have set it aside.",
-                detail,
+                format!("the engine died {} times in this turn", self.crashes),
             )
-        } else if self.restarts > self.limits.restarts_max {
-            let detail = format!("the process ended {} times in this turn", self.restarts);
-            ("process_restarted", "Annie was restarted too often over this message, so I have set it aside.", detail)
+        } else if self.restarts >= self.limits.restarts_max.max(1) {
+            (
+                "process_restarted",
+                "Annie was restarted too often over this message, so I have set it aside.",
+                format!("the process ended {} times in this turn", self.restarts),
+            )
         } else {
             return None;
         };
-        Some(EventBody::Failed { code: code.to_owned(), text: text.to_owned(), detail })
+        Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.failed(code, text, detail)))
     }
 
     /// A report for an agent that has none, before the turn may end.
-    fn end_agents(&self, why: &str) -> Option<Decision> {
+    fn end_agents(&self, now: Now, why: &str) -> Option<Decision> {
         let node = self.plan.unreported().next()?;
-        Some(self.reported(&node.spec.agent, ReportStatus::Cancelled, why.to_owned()))
+        let result = match node.state {
+            NodeState::Running { .. } => format!("{why} What it had done until then may have taken effect."),
+            NodeState::Pending | NodeState::Reported(_) => format!("{why} It had not started."),
+        };
+        Some(self.reported(now, node, ReportStatus::Cancelled, result))
     }
 
-    fn decide_agents(&self, window_calls: u32) -> Option<Decision> {
+    fn decide_agents(&self, now: Now) -> Option<Decision> {
+        let turn_left = self.limits.skill_calls_max.saturating_sub(self.plan.calls_committed());
+        let window_used = now.window_calls.saturating_add(self.plan.calls_granted());
+        let window_left = self.limits.window_calls_max.saturating_sub(window_used);
         for (agent, verdict) in self.plan.decidable() {
+            let Some(node) = self.plan.node(&agent) else { continue };
             if let Err(why) = verdict {
-                return Some(self.reported(&agent, ReportStatus::Skipped, why));
+                return Some(self.reported(now, node, ReportStatus::Skipped, why));
             }
-            let wanted = self.plan.node(&agent).map_or(0, |n| n.spec.max_tool_calls);
-            let turn_left = self.limits.skill_calls_max.saturating_sub(self.plan.calls_committed());
-            let window_left = self.limits.window_calls_max.saturating_sub(window_calls);
-            let granted = wanted.min(turn_left).min(window_left);
+            let granted = node.spec.max_tool_calls.min(turn_left).min(window_left);
             if granted > 0 {
                 let body = EventBody::AgentStarted { calls_granted: granted };
                 return Some(Decision { task: self.task, agent, body });
             }
             // What is set aside for running agents comes back with their reports; only if none runs is it final.
-            if !self.plan.nodes().iter().any(|n| matches!(n.state, NodeState::Running { .. })) {
+            if self.plan.running().next().is_none() {
                 let why = if turn_left == 0 {
                     format!("Not started: the {} skill calls of this turn are used up.", self.limits.skill_calls_max)
                 } else {
-                    format!(
-                        "Not started: this conversation has made {} skill calls within {} s; try again later.",
-                        self.limits.window_calls_max,
-                        self.limits.window_ms / 1_000
-                    )
+                    format!("Not started: {}", window_note(&self.limits))
                 };
-                return Some(self.reported(&agent, ReportStatus::Skipped, why));
+                return Some(self.reported(now, node, ReportStatus::Skipped, why));
             }
         }
         None
     }
 
-    fn decide_ending(&self) -> Option<Decision> {
-        let usage = self.usage();
+    fn decide_ending(&self, now: Now) -> Option<Decision> {
+        let answered = |text: String, paused: bool| EventBody::Answered { text, paused, usage: self.usage() };
+        let all_reported = self.plan.unreported().next().is_none();
         match self.main.ending()? {
-            Ending::Said(_) if self.owes_results => {
-                self.plan.unreported().next().is_none().then(|| self.main(EventBody::ResultsGiven))
-            }
-            Ending::Said(text) => {
-                let text = text.clone();
-                Some(self.main(EventBody::Answered { text, paused: false, usage }))
-            }
-            // What runs may finish: its results belong into the report.
-            Ending::Tripped(why) => self
-                .plan
-                .unreported()
-                .next()
-                .is_none()
-                .then(|| self.main(EventBody::Answered { text: report::paused(self, why), paused: true, usage })),
-            Ending::GaveUp(why) => Some(self.end_agents("The turn was given up.").unwrap_or_else(|| {
-                self.main(EventBody::Answered { text: report::gave_up(self, why), paused: false, usage })
-            })),
+            Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
+            Ending::Said(text) => Some(self.main(answered(text.clone(), false))),
+            // What was dispatched may finish: its results belong into the report.
+            Ending::Tripped(why) => all_reported.then(|| self.main(answered(report::paused(self, why), true))),
+            Ending::GaveUp(why) => Some(
+                self.end_agents(now, "The turn was given up.")
+                    .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false))),
+            ),
             Ending::ModelFailed(error) => {
-                Some(self.end_agents("The orchestrator's model failed.").unwrap_or_else(|| {
+                Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
                     let (code, text) = report::model_failed(error);
-                    self.main(EventBody::Failed {
-                        code: code.to_owned(),
-                        text: text.to_owned(),
-                        detail: error.to_string(),
-                    })
+                    self.failed(code, text, error.to_string())
                 }))
             }
         }

@@ -6,9 +6,12 @@
 //! it in one append, and then starts those outstanding directives that are not under way. After a crash it does the same
 //! from the log: the directives come back under the same ids.
 
+mod calls;
 mod conversation;
 mod decide;
 mod directive;
+mod fold;
+mod opening;
 mod report;
 mod request;
 mod resolve;
@@ -18,7 +21,7 @@ mod sub;
 pub use conversation::{Conversation, Paused, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
 pub use resolve::{manual_of, resolve};
-pub use run::{AgentRun, Ending, OpenCall, Phase, RunKind};
+pub use run::{AgentRun, Ending, OpenCall, Phase, RunKind, RunLimits};
 pub use sub::SubTurn;
 
 use crate::{

@@ -13,68 +13,105 @@ use crate::{
     plan::{NodeState, first_line},
 };
 
+/// What a cancelled task's final word begins with.
+pub(super) const CANCELLED: &str = "Cancelled.";
+
 /// A sub-agent's status and text.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {
         Ending::Said(text) => (ReportStatus::Completed, text.clone()),
-        Ending::Tripped(why) => {
-            (ReportStatus::Completed, with_progress(&format!("{why} Partial work completed."), run))
-        }
-        Ending::GaveUp(why) => (ReportStatus::Failed, with_progress(why, run)),
-        Ending::ModelFailed(error) => (ReportStatus::Failed, with_progress(&error.to_string(), run)),
+        Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
+        Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
+        Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
     }
 }
 
-/// A sentence, and what was done and what was not.
-pub(super) fn with_progress(why: &str, run: &AgentRun) -> String {
-    let mut text = why.to_owned();
-    list(&mut text, "Done:", run.done.iter().map(String::as_str));
-    list(&mut text, "Not done:", run.undone.iter().map(String::as_str));
-    text
+/// A sentence, and what one agent did and what it did not.
+pub(super) fn of_run(why: &str, run: &AgentRun) -> String {
+    let mut progress = Progress::default();
+    progress.take_run(run);
+    progress.after(why)
 }
 
-fn list<'a>(text: &mut String, heading: &str, items: impl Iterator<Item = &'a str>) {
-    let mut first = true;
-    for item in items {
-        if std::mem::take(&mut first) {
-            let _ = write!(text, "\n\n{heading}");
-        }
-        let _ = write!(text, "\n- {item}");
-    }
+/// A sentence, and what the turn did and what it did not, if there is anything.
+pub(super) fn with_progress(why: &str, turn: &Turn) -> String {
+    Progress::of(turn).after(why)
 }
 
-/// The "continue?" report of a turn that stopped at a limit.
+/// The "continue?" report of a turn that stopped at a limit (S4 7.4).
 pub(super) fn paused(turn: &Turn, why: &str) -> String {
-    let mut done: Vec<String> = turn.main.done.clone();
-    let mut undone: Vec<String> = turn.main.undone.clone();
-    for node in turn.plan.nodes() {
-        let mission = first_line(&node.spec.mission);
-        match &node.state {
-            NodeState::Reported(r) if r.status == ReportStatus::Completed => {
-                done.push(format!("{mission}: {}", first_line(&r.result)));
-            }
-            NodeState::Reported(r) => {
-                undone.push(format!("{mission} ({}: {})", r.status.as_str(), first_line(&r.result)))
-            }
-            NodeState::Pending | NodeState::Running { .. } => undone.push(mission),
-        }
-    }
-    undone.extend(
-        turn.plan.refused().iter().map(|(_, mission)| format!("{} (agent limit reached)", first_line(mission))),
-    );
-    let mut text = format!("I've made progress but haven't finished yet. {why}");
-    list(&mut text, "Done so far:", done.iter().map(String::as_str));
-    list(&mut text, "Not done yet:", undone.iter().map(String::as_str));
+    let progress = Progress::of(turn);
+    let opening = if progress.done.is_empty() {
+        "I haven't finished your request yet."
+    } else {
+        "I've made progress on your request but haven't finished yet."
+    };
+    let mut text = progress.after(&format!("{opening} {why}"));
     text.push_str("\n\nWould you like me to continue?");
     text
 }
 
 /// The report of a run that went in circles: truthful, and not an invitation to go on (ruling 8).
 pub(super) fn gave_up(turn: &Turn, why: &str) -> String {
-    let mut text = format!("I had to stop: {why}");
-    list(&mut text, "Done:", turn.main.done.iter().map(String::as_str));
-    list(&mut text, "Not done:", turn.main.undone.iter().map(String::as_str));
-    text
+    with_progress(&format!("I had to stop: {why}"), turn)
+}
+
+/// What was done and what was not, one line each.
+#[derive(Default)]
+struct Progress {
+    done: Vec<String>,
+    undone: Vec<String>,
+    in_doubt: Vec<String>,
+    not_started: Vec<String>,
+}
+
+impl Progress {
+    fn of(turn: &Turn) -> Self {
+        let mut progress = Self::default();
+        progress.take_run(&turn.main);
+        for node in turn.plan.nodes() {
+            let mission = first_line(&node.spec.mission);
+            match &node.state {
+                NodeState::Reported(r) => {
+                    let line = first_line(&r.result);
+                    match r.status {
+                        ReportStatus::Completed => progress.done.push(format!("{mission}: {line}")),
+                        ReportStatus::Skipped => progress.not_started.push(format!("{mission} ({line})")),
+                        status => progress.undone.push(format!("{mission} ({}: {line})", status.as_str())),
+                    }
+                }
+                NodeState::Pending => progress.not_started.push(mission),
+                NodeState::Running { .. } => progress.in_doubt.push(mission),
+            }
+        }
+        let refused = turn.plan.refused().iter().map(|(_, mission)| format!("{mission} (agent limit reached)"));
+        progress.not_started.extend(refused);
+        progress
+    }
+
+    fn take_run(&mut self, run: &AgentRun) {
+        self.done.extend(run.done.iter().cloned());
+        self.undone.extend(run.undone.iter().cloned());
+        let open = run.open_calls().iter().filter(|o| o.is_in_doubt());
+        self.in_doubt.extend(open.map(|o| o.brief("it was under way")));
+    }
+
+    fn after(&self, sentence: &str) -> String {
+        let mut text = sentence.to_owned();
+        let lists = [
+            ("Completed:", &self.done),
+            ("Not completed:", &self.undone),
+            ("May or may not have happened:", &self.in_doubt),
+            ("Not yet started:", &self.not_started),
+        ];
+        for (heading, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
+            let _ = write!(text, "\n\n{heading}");
+            for item in items {
+                let _ = write!(text, "\n- {item}");
+            }
+        }
+        text
+    }
 }
 
 /// A model failure in the user's words; the code is the stable word for programs.

@@ -2,17 +2,25 @@
 //! answers the user and for sub-agents; they differ in kind and limits.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::{
-    event::{Action, Mode, PlannedSkill, ResolvedCall},
+    context::clip,
+    event::{EventBody, Mode, PlannedSkill, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
-    loop_guard::{LoopGuard, LoopLevel, Verdict},
-    message::{Message, ModelError, ToolCall, Usage},
-    outcome::{Outcome, Status},
-    plan::first_line,
+    loop_guard::LoopGuard,
+    message::{Message, ModelError, ModelErrorKind, ToolCall, Usage},
 };
+
+/// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
+const SAID_BYTES_MAX: usize = 64 * 1024;
+/// How much of one call's arguments stays in any case, in bytes.
+const ARGUMENTS_BYTES_MIN: usize = 1_000;
+/// How much of a result stays when the context overflowed, in bytes.
+const SQUEEZED_BYTES_MAX: usize = 1_000;
+/// The longest tool name that providers take back, in bytes.
+const TOOL_NAME_BYTES_MAX: usize = 64;
+const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
 
 /// Who runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +40,19 @@ impl RunKind {
     }
 }
 
+/// What a run may use up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLimits {
+    /// Rounds it may have.
+    pub rounds_max: u32,
+    /// Skill calls it may make (in `single_loop` and `direct`: tool calls).
+    pub calls_max: u32,
+    /// What is said when those are used up.
+    pub calls_note: String,
+    /// How much of one result its model is shown, in bytes.
+    pub result_bytes_max: usize,
+}
+
 /// A call whose result is awaited or known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenCall {
@@ -41,6 +62,9 @@ pub struct OpenCall {
     pub result: Option<String>,
     /// A breaker let it begin.
     pub started: bool,
+    /// The call limit refused it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// A warning of the loop guard, to be shown with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
@@ -91,6 +115,10 @@ pub struct AgentRun {
     pub calls_used: u32,
     /// How many it may make.
     pub calls_max: u32,
+    /// What is said when those are used up.
+    pub calls_note: String,
+    /// How much of one result its model is shown, in bytes.
+    pub result_bytes_max: usize,
     /// What it is doing.
     pub phase: Phase,
     /// Watches for loops.
@@ -99,21 +127,19 @@ pub struct AgentRun {
     pub usage: Usage,
     /// What it got done, one line each, for reports.
     pub done: Vec<String>,
-    /// What it could not do any more, one line each.
+    /// What it could not do, one line each.
     pub undone: Vec<String>,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
-    wrapping_up: bool,
+    pub(super) wrapping_up: bool,
 }
 
-const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
-
 impl AgentRun {
-    /// A run about to think for the first time.
+    /// A run about to think for the first time; the first `stable` of its messages are history.
     #[must_use]
-    pub fn new(agent: AgentId, kind: RunKind, messages: Vec<Message>, rounds_max: u32, calls_max: u32) -> Self {
-        let stable = messages.len().saturating_sub(1);
+    pub fn new(agent: AgentId, kind: RunKind, messages: Vec<Message>, stable: usize, limits: RunLimits) -> Self {
+        let RunLimits { rounds_max, calls_max, calls_note, result_bytes_max } = limits;
         Self {
             agent,
             kind,
@@ -123,6 +149,8 @@ impl AgentRun {
             rounds_max,
             calls_used: 0,
             calls_max,
+            calls_note,
+            result_bytes_max,
             phase: Phase::Thinking,
             guard: LoopGuard::default(),
             usage: Usage::default(),
@@ -153,141 +181,103 @@ impl AgentRun {
         self.phase == Phase::Thinking && self.round == round
     }
 
+    /// Takes in an event of this agent; true if a skill's result was awaited and came.
+    pub fn fold(&mut self, body: &EventBody) -> bool {
+        let mut took = false;
+        match body {
+            EventBody::ModelReplied { round, text, calls, usage, .. } => self.replied(*round, text, calls, usage),
+            EventBody::ModelFailed { round, error } => self.failed(*round, error),
+            EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
+            EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(*intent, outcome),
+            _ => {}
+        }
+        self.settle();
+        took
+    }
+
     /// Takes the reply of the current round. A late or repeated one changes nothing.
     pub fn replied(&mut self, round: u32, text: &str, calls: &[ResolvedCall], usage: &Usage) {
         if !self.awaits(round) {
             return;
         }
         self.usage.add(usage);
-        let tool_calls = if self.kind.is_cmd() {
-            Vec::new()
-        } else {
-            calls
-                .iter()
-                .map(|c| ToolCall { id: c.id.clone(), name: c.name.clone(), arguments: c.raw.clone() })
-                .collect()
-        };
-        self.messages.push(Message::Assistant { text: text.to_owned(), tool_calls });
+        if calls.is_empty() && text.trim().is_empty() {
+            self.nudge();
+            return;
+        }
+        self.messages.push(self.as_message(text, calls));
         if calls.is_empty() {
-            self.said(text);
+            self.end(Ending::Said(text.trim().to_owned()));
         } else if self.wrapping_up {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
-            self.end(Ending::Tripped(format!("Reached the tool call limit ({}).", self.calls_max)));
+            self.end(Ending::Tripped(self.calls_note.clone()));
         } else {
-            let mut open = Vec::with_capacity(calls.len());
-            let mut broken = false;
-            for call in calls {
-                open.push(self.admit(call, &mut broken));
-            }
-            self.phase = Phase::Acting(open);
+            self.admit(calls);
         }
     }
 
-    fn said(&mut self, text: &str) {
-        if !text.trim().is_empty() {
-            self.end(Ending::Said(text.trim().to_owned()));
-        } else if self.nudged {
+    /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.
+    fn as_message(&self, text: &str, calls: &[ResolvedCall]) -> Message {
+        let said = clip(text, SAID_BYTES_MAX).into_owned();
+        if self.kind.is_cmd() {
+            return Message::assistant(if said.trim().is_empty() { "[a tool call]".to_owned() } else { said });
+        }
+        let mut bytes_left = SAID_BYTES_MAX;
+        let tool_calls = calls
+            .iter()
+            .map(|c| {
+                let arguments = clip(&c.raw, bytes_left.max(ARGUMENTS_BYTES_MIN)).into_owned();
+                bytes_left = bytes_left.saturating_sub(arguments.len());
+                ToolCall { id: c.id.clone(), name: sendable(&c.name), arguments }
+            })
+            .collect();
+        Message::Assistant { text: said, tool_calls }
+    }
+
+    fn nudge(&mut self) {
+        if self.nudged {
             self.end(Ending::GaveUp("The model gave an empty answer twice.".to_owned()));
         } else {
             self.nudged = true;
-            self.messages.pop();
             self.messages.push(Message::user(NUDGE));
             self.next_round();
         }
     }
 
-    /// Decides whether a call may go ahead. In a sequence of commands, those behind a broken one are not run.
-    fn admit(&mut self, call: &ResolvedCall, broken: &mut bool) -> OpenCall {
-        let mut open = OpenCall { call: call.clone(), result: None, started: false, warning: None };
-        if *broken && self.kind.is_cmd() {
-            open.result = Some(NOT_RUN.to_owned());
-            return open;
+    /// Takes the failure of the current round. If the context did not fit, it is made smaller and asked again, as often as
+    /// that helps: the user sees an answer, and the log keeps everything.
+    pub fn failed(&mut self, round: u32, error: &ModelError) {
+        if !self.awaits(round) {
+            return;
         }
-        let counts = match (&call.action, self.kind) {
-            (Action::Skill(_), _) => true,
-            (Action::Answer { .. }, RunKind::Main(Mode::SingleLoop | Mode::Direct)) => true,
-            _ => false,
-        };
-        if counts && self.calls_used >= self.calls_max {
-            open.result = Some(format!("[not run] The limit of {} tool calls is reached.", self.calls_max));
-            self.undone.push(format!("{} {}", call.name, first_line(&call.raw)));
-            self.wrapping_up = true;
-            return open;
+        if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
+            // The round did not take place: it does not count.
+            self.round += 1;
+            self.rounds_max = self.rounds_max.saturating_add(1);
+        } else {
+            self.end(Ending::ModelFailed(error.clone()));
         }
-        let verdict = self.guard.judge(&call.name, &guard_arguments(call));
-        if verdict.level == LoopLevel::Critical {
-            open.result = Some(format!("[blocked] {}", verdict.message));
-            return open;
-        }
-        if counts {
-            self.calls_used += 1;
-        }
-        match &call.action {
-            Action::Answer { text, is_error } => {
-                *broken |= is_error;
-                self.guard.record(&call.name, &guard_arguments(call), Some(text), *is_error);
-                open.result = Some(with_warning(text.clone(), &verdict));
-            }
-            Action::Skill(_) | Action::Dispatch(_) | Action::Collect { .. } => {
-                open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
+    }
+
+    fn forget_history(&mut self) -> bool {
+        let forgot = self.stable > 0;
+        self.messages.drain(..self.stable);
+        self.stable = 0;
+        forgot
+    }
+
+    /// Cuts the results so far; false if there is nothing left to cut.
+    fn squeeze(&mut self) -> bool {
+        let mut cut = false;
+        for message in self.messages.iter_mut().skip(1) {
+            if let Message::Tool { text, .. } | Message::User { text, .. } = message
+                && text.len() > SQUEEZED_BYTES_MAX
+            {
+                *text = clip(text, SQUEEZED_BYTES_MAX).into_owned();
+                cut = true;
             }
         }
-        open
-    }
-
-    /// Notes that a breaker let a run begin.
-    pub fn skill_started(&mut self, call_id: &str) {
-        if let Some(open) = self.open_call(call_id) {
-            open.started = true;
-        }
-    }
-
-    /// Takes a skill's outcome. One that is not awaited changes nothing.
-    pub fn skill_finished(&mut self, call_id: &str, skill: &str, outcome: &Outcome) {
-        let is_cmd = self.kind.is_cmd();
-        let Some(open) = self.open_call(call_id).filter(|o| o.result.is_none()) else { return };
-        let text = outcome.to_llm_string();
-        let shown = match &open.warning {
-            Some(warning) => format!("{text}\n{warning}"),
-            None => text.clone(),
-        };
-        open.result = Some(shown);
-        let arguments = guard_arguments(&open.call);
-        let name = open.call.name.clone();
-        self.guard.record(&name, &arguments, Some(&text), false);
-        let line = first_line(&outcome.data);
-        match outcome.status {
-            Status::Success | Status::Partial | Status::Pending => self.done.push(format!("{skill}: {line}")),
-            Status::Unknown => self.undone.push(format!("{skill}: it is not known whether it happened ({line})")),
-            _ => self.undone.push(format!("{skill}: {line}")),
-        }
-        if is_cmd && !outcome.status.is_ok() {
-            self.skip_the_rest();
-        }
-    }
-
-    fn skip_the_rest(&mut self) {
-        if let Phase::Acting(calls) = &mut self.phase {
-            for open in calls.iter_mut().filter(|o| o.result.is_none() && !o.started) {
-                open.result = Some(NOT_RUN.to_owned());
-            }
-        }
-    }
-
-    /// Gives a call its result.
-    pub fn answer(&mut self, call_id: &str, text: String) {
-        if let Some(open) = self.open_call(call_id)
-            && open.result.is_none()
-        {
-            open.result = Some(text);
-        }
-    }
-
-    fn open_call(&mut self, call_id: &str) -> Option<&mut OpenCall> {
-        match &mut self.phase {
-            Phase::Acting(calls) => calls.iter_mut().find(|o| o.call.id == call_id),
-            Phase::Thinking | Phase::Ended(_) => None,
-        }
+        cut
     }
 
     /// The calls under way, if it acts.
@@ -305,48 +295,52 @@ impl AgentRun {
         self.open_calls()
             .iter()
             .filter(|o| o.result.is_none())
-            .filter_map(|o| match &o.call.action {
-                Action::Skill(planned) => Some((o, planned)),
-                _ => None,
-            })
+            .filter_map(|o| o.planned().map(|planned| (o, planned)))
             .take(at_once)
     }
 
     /// Once every call has its result, hands the results to the model and thinks again.
     pub fn settle(&mut self) {
-        let Phase::Acting(calls) = &self.phase else { return };
+        let Phase::Acting(calls) = &mut self.phase else { return };
         if calls.iter().any(|o| o.result.is_none()) {
             return;
         }
-        let results: Vec<(String, String, String)> = calls
-            .iter()
-            .map(|o| (o.call.id.clone(), o.call.name.clone(), o.result.clone().unwrap_or_default()))
-            .collect();
-        if self.kind.is_cmd() {
-            let blocks: Vec<String> =
-                results.iter().map(|(_, name, text)| format!("[Command Result: {name}]\n{text}")).collect();
-            self.messages.push(Message::user(blocks.join("\n\n")));
-        } else {
-            self.messages.extend(results.into_iter().map(|(call_id, _, text)| Message::Tool { call_id, text }));
-        }
+        let calls = std::mem::take(calls);
+        self.hand_over(&calls);
         if self.guard.is_spent() {
             self.end(Ending::GaveUp("The same call came up again and again without progress.".to_owned()));
             return;
         }
-        if matches!(self.kind, RunKind::Sub(_)) && self.calls_used >= self.calls_max {
-            self.wrapping_up = true;
-        }
-        if self.wrapping_up {
-            if matches!(self.kind, RunKind::Main(_)) {
-                self.end(Ending::Tripped(format!("Reached the limit of {} tool calls in a turn.", self.calls_max)));
-                return;
+        // Commands behind a failed one were not run and gave their calls back, so a limit may not be reached after all.
+        let refused = calls.iter().filter(|o| o.refused);
+        match self.kind {
+            RunKind::Main(_) if calls.iter().any(|o| o.refused) => {
+                self.undone.extend(refused.map(|o| o.brief("tool call limit reached")));
+                self.end(Ending::Tripped(self.calls_note.clone()));
             }
-            self.note(&format!("[All {} tool calls are used. Report now, in words.]", self.calls_max));
+            RunKind::Sub(_) if self.calls_used >= self.calls_max => {
+                self.undone.extend(refused.map(|o| o.brief("tool call limit reached")));
+                self.wrapping_up = true;
+                self.note("[All your tool calls are used. Report now, in words.]");
+                self.next_round();
+            }
+            RunKind::Main(_) | RunKind::Sub(_) => self.next_round(),
         }
-        self.next_round();
     }
 
-    /// Tells the model something from the kernel.
+    fn hand_over(&mut self, calls: &[OpenCall]) {
+        let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
+        if self.kind.is_cmd() {
+            let blocks: Vec<String> =
+                results.map(|(call, text)| format!("[Command Result: {}]\n{text}", call.name)).collect();
+            self.messages.push(Message::user(blocks.join("\n\n")));
+        } else {
+            self.messages
+                .extend(results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: text.to_owned() }));
+        }
+    }
+
+    /// Tells the model something from the kernel, before it is asked again.
     pub fn note(&mut self, text: &str) {
         match self.messages.last_mut() {
             Some(Message::User { text: last, .. }) => {
@@ -368,16 +362,9 @@ impl AgentRun {
     }
 }
 
-const NOT_RUN: &str = "[not run] A command before it failed.";
-
-fn with_warning(text: String, verdict: &Verdict) -> String {
-    if verdict.level == LoopLevel::Warning { format!("{text}\n{}", verdict.message) } else { text }
-}
-
-/// What the loop guard compares: validated arguments where there are any, else the raw text.
-fn guard_arguments(call: &ResolvedCall) -> Value {
-    match &call.action {
-        Action::Skill(planned) => planned.arguments.clone(),
-        _ => Value::from(call.raw.clone()),
-    }
+/// An invented tool's name as providers take it back.
+fn sendable(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let name: String = name.chars().take(TOOL_NAME_BYTES_MAX).map(plain).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
 }

@@ -4,16 +4,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    conversation::fold_run,
     directive::Directive,
     report,
-    run::{AgentRun, RunKind},
+    run::{AgentRun, RunKind, RunLimits},
 };
 use crate::{
     context::agent_mission,
     event::{AgentReport, DispatchSpec, EventBody, Priority, PromptFacts, ReportStatus},
     ids::{ConversationId, TaskId, UserId},
-    limits::{SubAgentInterface, TurnLimits},
+    limits::TurnLimits,
     message::{Message, ModelRequest},
     plan::Plan,
     time::Micros,
@@ -45,16 +44,22 @@ pub struct SubTurn {
 }
 
 /// The loop of an agent that has just been allowed to start.
-pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, interface: SubAgentInterface) -> AgentRun {
-    let mission = agent_mission(spec, plan.dependencies(spec));
-    // Help and corrections use rounds without using calls: twice as many rounds, one to report and one spare.
-    AgentRun::new(spec.agent.clone(), RunKind::Sub(interface), vec![Message::user(mission)], calls * 2 + 2, calls)
+pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, limits: &TurnLimits) -> AgentRun {
+    let mission = Message::user(agent_mission(spec, plan.dependencies(spec)));
+    let run_limits = RunLimits {
+        // Help and corrections use rounds without using calls: twice as many rounds, one to report and one spare.
+        rounds_max: calls.saturating_mul(2).saturating_add(2),
+        calls_max: calls,
+        calls_note: format!("Reached the tool call limit ({calls})."),
+        result_bytes_max: limits.result_bytes_max(),
+    };
+    AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits)
 }
 
 impl SubTurn {
     /// Takes in an event of this agent.
     pub fn fold(&mut self, body: &EventBody) {
-        fold_run(&mut self.run, body);
+        self.run.fold(body);
     }
 
     /// What is wanted from the world and has no result yet.
@@ -106,7 +111,7 @@ impl SubTurn {
     #[must_use]
     pub fn timed_out(&self, now: Micros) -> AgentReport {
         let ms = self.limits.agent_ms_max(self.calls_granted);
-        let text = report::with_progress(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
+        let text = report::of_run(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
         self.reported(ReportStatus::Timeout, text, now)
     }
 }

@@ -1,1 +1,15 @@
+//! The turn machine as stories: a `World` plays the Engine, its sub-agents, a scripted model and skills in memory,
+//! from a log of events, and checks after every step that the log alone tells the same.
 
+mod agents;
+mod answers;
+mod dispatching;
+mod faults;
+mod growth;
+mod limits;
+mod loops;
+mod prompts;
+mod properties;
+mod script;
+mod strangers;
+mod world;

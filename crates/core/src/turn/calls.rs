@@ -1,0 +1,171 @@
+//! The calls of one reply: which may go ahead, what came of them, and what the loop guard has to say.
+
+use serde_json::Value;
+
+use super::run::{AgentRun, OpenCall, Phase, RunKind};
+use crate::{
+    context::clip,
+    event::{Action, Mode, PlannedSkill, ResolvedCall},
+    ids::IntentId,
+    loop_guard::LoopLevel,
+    outcome::{Outcome, Status},
+    plan::first_line,
+    skill::Effect,
+};
+
+const NOT_RUN: &str = "[not run] A command before it failed.";
+
+impl OpenCall {
+    fn new(call: &ResolvedCall) -> Self {
+        Self { call: call.clone(), result: None, started: false, refused: false, warning: None }
+    }
+
+    /// The skill run behind it, if it is one.
+    #[must_use]
+    pub const fn planned(&self) -> Option<&PlannedSkill> {
+        match &self.call.action {
+            Action::Skill(planned) => Some(planned),
+            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } => None,
+        }
+    }
+
+    /// One line for a report.
+    pub(super) fn brief(&self, why: &str) -> String {
+        match self.planned() {
+            Some(planned) => format!("{} ({why})", planned.skill),
+            None => format!("{} ({why})", first_line(&self.call.name)),
+        }
+    }
+
+    /// Whether its effect may have happened already, or may be happening.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.result.is_none() && self.planned().is_some_and(|p| p.effect != Effect::Read)
+    }
+}
+
+impl AgentRun {
+    /// Decides which calls of a reply may go ahead. In a sequence of commands, those behind a broken one are not run.
+    pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
+        let mut open = Vec::with_capacity(calls.len());
+        let mut broken = false;
+        for call in calls {
+            let mut next = OpenCall::new(call);
+            if broken && self.kind.is_cmd() {
+                next.result = Some(NOT_RUN.to_owned());
+            } else {
+                broken = !self.judge(&mut next);
+            }
+            open.push(next);
+        }
+        self.phase = Phase::Acting(open);
+    }
+
+    /// False if the call is known to be wrong.
+    fn judge(&mut self, open: &mut OpenCall) -> bool {
+        let counts = self.counts(&open.call.action);
+        if counts && self.calls_used >= self.calls_max {
+            open.result = Some(format!("[not run] {}", self.calls_note));
+            open.refused = true;
+            return true;
+        }
+        let (name, arguments) = guarded(&open.call);
+        let verdict = self.guard.judge(&name, &arguments);
+        if verdict.level == LoopLevel::Critical {
+            open.result = Some(format!("[blocked] {}", verdict.message));
+            self.undone.push(open.brief("blocked: it went on without progress"));
+            return false;
+        }
+        if counts {
+            self.calls_used += 1;
+        }
+        open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
+        let Action::Answer { text, is_error, is_unknown } = &open.call.action else { return true };
+        self.guard.record(&name, &arguments, Some(text), *is_unknown);
+        open.result = Some(with_warning(clip(text, self.result_bytes_max).into_owned(), open.warning.as_deref()));
+        !is_error
+    }
+
+    /// In `single_loop` and `direct` every tool call counts (S0 5.1), for sub-agents skill runs only: help is free.
+    const fn counts(&self, action: &Action) -> bool {
+        match action {
+            Action::Skill(_) => true,
+            Action::Answer { .. } => matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct)),
+            Action::Dispatch(_) | Action::Collect { .. } => false,
+        }
+    }
+
+    /// Notes that a breaker let a run begin.
+    pub fn skill_started(&mut self, intent: IntentId) {
+        if let Some(open) = self.awaited(intent) {
+            open.started = true;
+        }
+    }
+
+    /// Takes a skill's outcome; false if it is not awaited, and then nothing changes. A call's id says too little: models
+    /// use the same one again in the next round.
+    pub fn skill_finished(&mut self, intent: IntentId, outcome: &Outcome) -> bool {
+        let bytes_max = self.result_bytes_max;
+        let Some(open) = self.awaited(intent) else { return false };
+        let text = outcome.to_llm_string();
+        open.result = Some(with_warning(clip(&text, bytes_max).into_owned(), open.warning.as_deref()));
+        let (skill, arguments) = guarded(&open.call);
+        self.guard.record(&skill, &arguments, Some(&text), false);
+        let line = first_line(&outcome.data);
+        match outcome.status {
+            Status::Success | Status::Partial => self.done.push(format!("{skill}: {line}")),
+            Status::Pending => self.done.push(format!("{skill}: accepted, the result comes later ({line})")),
+            Status::Unknown => self.undone.push(format!("{skill}: it is not known whether it happened ({line})")),
+            Status::ErrorTransient | Status::ErrorPermanent | Status::ErrorBlocked => {
+                self.undone.push(format!("{skill}: {line}"));
+            }
+        }
+        if self.kind.is_cmd() && !outcome.status.is_ok() {
+            self.skip_the_rest();
+        }
+        true
+    }
+
+    /// What is not run does not count.
+    fn skip_the_rest(&mut self) {
+        let Phase::Acting(calls) = &mut self.phase else { return };
+        for open in calls.iter_mut().filter(|o| o.result.is_none() && !o.started) {
+            open.result = Some(NOT_RUN.to_owned());
+            self.calls_used = self.calls_used.saturating_sub(1);
+        }
+    }
+
+    /// Gives a call that is no skill run its result.
+    pub fn answer(&mut self, call_id: &str, text: String) {
+        let Phase::Acting(calls) = &mut self.phase else { return };
+        if let Some(open) = calls.iter_mut().find(|o| o.call.id == call_id && o.result.is_none()) {
+            let (name, arguments) = guarded(&open.call);
+            self.guard.record(&name, &arguments, Some(&text), false);
+            open.result = Some(with_warning(text, open.warning.as_deref()));
+            // A dispatch is in the plan now, and its words are in the messages.
+            open.call.raw.clear();
+            open.call.action = Action::Answer { text: String::new(), is_error: false, is_unknown: false };
+        }
+    }
+
+    fn awaited(&mut self, intent: IntentId) -> Option<&mut OpenCall> {
+        let Phase::Acting(calls) = &mut self.phase else { return None };
+        calls.iter_mut().find(|o| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent))
+    }
+}
+
+fn with_warning(text: String, warning: Option<&str>) -> String {
+    match warning {
+        Some(warning) => format!("{text}\n{warning}"),
+        None => text,
+    }
+}
+
+/// What the loop guard compares: the skill and its validated arguments where there are any, else the call as it was written.
+fn guarded(call: &ResolvedCall) -> (String, Value) {
+    match &call.action {
+        Action::Skill(planned) => (planned.skill.clone(), planned.arguments.clone()),
+        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } => {
+            (call.name.clone(), Value::from(call.raw.clone()))
+        }
+    }
+}

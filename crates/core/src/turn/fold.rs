@@ -1,0 +1,153 @@
+//! What events mean for the turn under way.
+
+use super::{
+    conversation::Turn,
+    directive::Directive,
+    run::{Ending, Phase},
+    sub,
+};
+use crate::{
+    context::clip,
+    event::{Action, AgentReport, DispatchSpec, EventBody, ResolvedCall, ResumeCause},
+    ids::AgentId,
+    message::Usage,
+    plan::Node,
+    time::Micros,
+};
+
+impl Turn {
+    /// Takes in an event; says how many skill calls it adds to the conversation's window. What does not fit the state
+    /// changes nothing.
+    pub(super) fn fold(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
+        match body {
+            EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
+            EventBody::AgentReported { report } => return self.agent_reported(agent, report),
+            EventBody::ResultsGiven => self.give_results(),
+            EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
+            EventBody::Resumed { cause: ResumeCause::Restart } => self.restarts = self.restarts.saturating_add(1),
+            EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
+                self.main_replied(*round, text, calls, usage);
+            }
+            _ if agent.is_orchestrator() => {
+                let took = self.main.fold(body);
+                self.settle();
+                return u32::from(took);
+            }
+            // A live Engine hears of its sub-agents' runs with their reports only, so a replay counts their calls there too.
+            _ => {
+                if let Some(run) = self.runs.get_mut(agent) {
+                    run.fold(body);
+                }
+            }
+        }
+        0
+    }
+
+    fn main_replied(&mut self, round: u32, text: &str, calls: &[ResolvedCall], usage: &Usage) {
+        if !self.main.awaits(round) {
+            return;
+        }
+        self.main.replied(round, text, calls, usage);
+        self.dispatch();
+        self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
+        self.settle();
+    }
+
+    /// Takes the reply's dispatches into the plan, all at once: they may name each other.
+    fn dispatch(&mut self) {
+        let (ids, specs): (Vec<String>, Vec<DispatchSpec>) = self
+            .main
+            .open_calls()
+            .iter()
+            .filter(|o| o.result.is_none())
+            .filter_map(|o| match &o.call.action {
+                Action::Dispatch(spec) => Some((o.call.id.clone(), spec.clone())),
+                _ => None,
+            })
+            .unzip();
+        let verdicts = self.plan.add(&specs, self.limits.agents_max);
+        for ((call_id, spec), verdict) in ids.into_iter().zip(&specs).zip(verdicts) {
+            let text = match verdict {
+                Ok(()) => serde_json::json!({"agent_id": spec.agent, "status": "accepted"}).to_string(),
+                Err(why) => format!("Error: {why}"),
+            };
+            self.main.answer(&call_id, text);
+        }
+    }
+
+    fn agent_started(&mut self, agent: &AgentId, calls_granted: u32, at: Micros) {
+        if self.plan.started(agent, calls_granted, at)
+            && let Some(node) = self.plan.node(agent)
+        {
+            let run = sub::first_run(&node.spec, &self.plan, calls_granted, &self.limits);
+            self.runs.insert(agent.clone(), run);
+        }
+    }
+
+    fn agent_reported(&mut self, agent: &AgentId, report: &AgentReport) -> u32 {
+        let shown =
+            AgentReport { result: clip(&report.result, self.limits.result_bytes_max()).into_owned(), ..report.clone() };
+        if !self.plan.reported(agent, shown) {
+            return 0;
+        }
+        self.runs.remove(agent);
+        self.settle();
+        self.plan.node(agent).map_or(0, Node::charged)
+    }
+
+    /// The orchestrator answered without a look at the results: they are put before it and it is asked again.
+    fn give_results(&mut self) {
+        if !self.owes_results || self.plan.unreported().next().is_some() {
+            return;
+        }
+        self.owes_results = false;
+        let results = self.plan.collect(&[]);
+        self.main.note(&format!("[Agent results]\n{results}\n[Answer the user from these.]"));
+        self.main.next_round();
+    }
+
+    /// Answers collects whose agents are all done, and lets the run think again when all its calls have results.
+    fn settle(&mut self) {
+        let waiting: Vec<(String, Vec<AgentId>)> = self
+            .main
+            .open_calls()
+            .iter()
+            .filter(|o| o.result.is_none())
+            .filter_map(|o| match &o.call.action {
+                Action::Collect { agents } => Some((o.call.id.clone(), agents.clone())),
+                _ => None,
+            })
+            .collect();
+        for (call_id, agents) in waiting {
+            if let Some(unknown) = agents.iter().find(|a| self.plan.node(a).is_none()) {
+                self.main.answer(&call_id, format!("Error: no agent {unknown} was dispatched in this turn."));
+            } else if !self.plan.is_waiting_for(&agents) {
+                let results = self.plan.collect(&agents);
+                self.main.answer(&call_id, results);
+            }
+        }
+        self.main.settle();
+    }
+
+    /// What is wanted from the world and has no result yet.
+    pub(super) fn outstanding(&self) -> Vec<Directive> {
+        let mut wanted = Vec::new();
+        if self.cancelled {
+            return wanted;
+        }
+        if self.main.phase == Phase::Thinking {
+            let agent = AgentId::orchestrator();
+            wanted.push(Directive::CallModel { task: self.task, agent, round: self.main.round });
+        }
+        wanted.extend(self.main.wanted_skills().map(|(open, skill)| Directive::CallSkill {
+            task: self.task,
+            agent: AgentId::orchestrator(),
+            call_id: open.call.id.clone(),
+            skill: skill.clone(),
+            started_before: open.started,
+        }));
+        let running = self.plan.running().map(|n| n.spec.agent.clone());
+        wanted.extend(running.map(|agent| Directive::RunAgent { task: self.task, agent }));
+        wanted
+    }
+}

@@ -1,0 +1,112 @@
+//! What a turn starts from: the context its first round sees, and what it may use up.
+
+use super::{conversation::Paused, run::RunLimits};
+use crate::{
+    context::{Exchange, History, continue_note, tokens_of, turn_context},
+    event::{Inbound, Mode, PromptFacts},
+    limits::TurnLimits,
+    message::Message,
+    plan::Plan,
+};
+
+/// A context about to be shown to the model.
+pub(super) struct Opening {
+    pub messages: Vec<Message>,
+    /// How many of those are history.
+    pub stable: usize,
+    pub plan: Plan,
+}
+
+/// The context of a new turn: the paused one's if the user lets it go on, else history and the message.
+pub(super) fn open(
+    history: &mut History,
+    paused: Option<Paused>,
+    inbound: &Inbound,
+    facts: &PromptFacts,
+    limits: &TurnLimits,
+) -> Opening {
+    let said = facts.spoken.as_deref().unwrap_or(&inbound.text);
+    let tokens_max = limits.history_tokens_max();
+    let Some(paused) = paused.filter(|_| is_continue(&inbound.text)) else {
+        return fresh(history, said.to_owned(), facts, tokens_max);
+    };
+    let said = continue_note(said);
+    go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(history, said, facts, tokens_max))
+}
+
+/// A part of the budget is left for the message, so that the window does not move with every length of it.
+fn fresh(history: &mut History, said: String, facts: &PromptFacts, tokens_max: u32) -> Opening {
+    history.fit(tokens_max / 5 * 4);
+    let last = Message::User { context: turn_context(facts), text: said };
+    let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))));
+    let stable = messages.len();
+    messages.push(last);
+    Opening { messages, stable, plan: Plan::default() }
+}
+
+/// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
+/// the pause, which the history ends with, has to do.
+fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
+    let Paused { mut messages, mut stable, plan } = paused;
+    messages.push(Message::user(said));
+    if tokens_of(&messages) > tokens_max {
+        messages.drain(..stable);
+        stable = 0;
+    }
+    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan })
+}
+
+/// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too.
+pub(super) fn run_limits(mode: Mode, limits: &TurnLimits, window_calls: u32) -> RunLimits {
+    let result_bytes_max = limits.result_bytes_max();
+    let turn_left = limits.single_loop_calls_max;
+    let window_left = limits.window_calls_max.saturating_sub(window_calls);
+    let (rounds_max, calls_max) = match mode {
+        Mode::MultiAgent => (limits.iterations_max, 0),
+        Mode::SingleLoop | Mode::Direct => (turn_left.saturating_add(2), turn_left.min(window_left)),
+    };
+    let calls_note = if window_left < turn_left {
+        window_note(limits)
+    } else {
+        format!("Reached the limit of {turn_left} tool calls in a turn.")
+    };
+    RunLimits { rounds_max, calls_max, calls_note, result_bytes_max }
+}
+
+/// What is said when the conversation's sliding window is used up.
+pub(super) fn window_note(limits: &TurnLimits) -> String {
+    format!(
+        "Reached the limit of {} skill calls within {} s in this conversation; it takes a while until more can be made.",
+        limits.window_calls_max,
+        limits.window_ms / 1_000
+    )
+}
+
+/// Takes in what a stateless front end says came before.
+pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)]) {
+    let mut user = String::new();
+    for (role, text) in preamble {
+        if role == "assistant" {
+            history.push(Exchange { user: std::mem::take(&mut user), answer: text.clone() });
+        } else {
+            if !user.is_empty() {
+                user.push_str("\n\n");
+            }
+            user.push_str(text);
+        }
+    }
+    if !user.is_empty() {
+        history.push(Exchange { user, answer: "(no answer)".to_owned() });
+    }
+}
+
+/// Whether the user lets a paused turn go on (S0 5.3: "yes, continue", or similar).
+fn is_continue(text: &str) -> bool {
+    const WORDS: [&str; 18] = [
+        "continue", "yes", "please", "go", "on", "ahead", "ok", "okay", "sure", "keep", "going", "yep", "yeah",
+        "proceed", "do", "it", "resume", "y",
+    ];
+    let text = text.to_lowercase();
+    let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).peekable();
+    words.peek().is_some() && words.clone().count() <= 5 && words.all(|w| WORDS.contains(&w))
+}

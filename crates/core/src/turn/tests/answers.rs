@@ -1,0 +1,175 @@
+//! One turn after another: plain answers, what they remember, and who is asked next.
+
+use serde_json::json;
+
+use super::{
+    script::{USAGE, collect, dispatch, reply, tool},
+    world::{World, text_of},
+};
+use crate::{
+    event::{EventBody, Mode},
+    message::{Finish, Message},
+};
+
+fn shown(w: &World) -> Vec<String> {
+    w.request().messages.iter().map(text_of).collect()
+}
+
+#[test]
+fn a_plain_answer_is_one_round_and_the_next_turn_remembers_it() {
+    let mut w = World::new();
+    let hello = w.say("Hello");
+    assert_eq!(shown(&w), ["Hello"]);
+    w.replies("  Hi Ann!\n", &[]);
+    assert_eq!(w.answer(hello), "Hi Ann!");
+    assert!(w.conv.is_idle());
+    w.say("What did you say?");
+    assert_eq!(shown(&w), ["Hello", "Hi Ann!", "What did you say?"]);
+    assert_eq!(w.request().stable_messages, 2);
+}
+
+#[test]
+fn a_turns_context_stands_before_the_users_words_and_only_in_its_own_turn() {
+    let mut w = World::new();
+    w.facts.memories = vec!["Bob prefers email".to_owned()];
+    w.facts.todo_summary = "Tasks: 2 open".to_owned();
+    w.say("Who is Bob?");
+    let Some(Message::User { context: Some(context), .. }) = w.request().messages.pop() else { panic!("no context") };
+    assert!(
+        context.contains("Bob prefers email") && context.contains("2 open") && context.contains("14:05"),
+        "{context}"
+    );
+    w.replies("A colleague.", &[]);
+    w.say("Thanks");
+    assert_eq!(w.request().messages[0], Message::user("Who is Bob?"));
+}
+
+#[test]
+fn a_slash_command_is_spoken_in_other_words_and_remembered_as_typed() {
+    let mut w = World::new();
+    w.facts.spoken = Some("Summarise the week in five lines.".to_owned());
+    let task = w.say("/week");
+    assert_eq!(shown(&w), ["Summarise the week in five lines."]);
+    w.replies("Five lines.", &[]);
+    assert_eq!(w.answer(task), "Five lines.");
+    w.facts.spoken = None;
+    w.say("Shorter");
+    assert_eq!(shown(&w)[0], "/week");
+}
+
+#[test]
+fn what_a_stateless_front_end_says_came_before_becomes_history_once() {
+    let mut w = World::new();
+    let pairs = [("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")];
+    let preamble: Vec<(String, String)> = pairs.map(|(role, text)| (role.to_owned(), text.to_owned())).to_vec();
+    let mut inbound = World::inbound("e");
+    inbound.preamble.clone_from(&preamble);
+    w.receive(inbound.clone());
+    assert_eq!(shown(&w), ["a\n\nb", "c", "d", "(no answer)", "e"]);
+    assert!(w.conv.turn.as_ref().unwrap().inbound.preamble.is_empty(), "it is not kept twice");
+    w.replies("f", &[]);
+    w.receive(inbound);
+    assert_eq!(shown(&w)[4..], ["e", "f", "e"], "a conversation with a past has one");
+}
+
+#[test]
+fn messages_wait_behind_a_running_turn_in_their_order() {
+    let mut w = World::new();
+    let tasks = [w.say("one"), w.say("two"), w.say("three")];
+    for (n, task) in tasks.into_iter().enumerate() {
+        assert_eq!(w.conv.current(), Some(task));
+        assert_eq!(w.conv.inbox.len(), 2 - n);
+        w.replies(&format!("answer {n}"), &[]);
+    }
+    assert!(w.conv.is_idle());
+    let order: Vec<_> = w.log.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
+    assert_eq!(order, tasks);
+}
+
+#[test]
+fn an_empty_reply_is_pointed_out_once_and_then_given_up() {
+    let mut w = World::new();
+    let task = w.say("Hello");
+    w.replies(" \n", &[]);
+    assert!(w.last_shown().contains("was empty"));
+    w.replies("Sorry: hello!", &[]);
+    assert_eq!(w.answer(task), "Sorry: hello!");
+
+    let task = w.say("Hello?");
+    w.replies("", &[]);
+    w.replies("", &[]);
+    assert_eq!(w.answer(task), "I had to stop: The model gave an empty answer twice.");
+}
+
+#[test]
+fn the_answer_carries_what_the_whole_turn_cost() {
+    let mut w = World::new();
+    let task = w.say("Both please");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
+    for name in ["a", "b"] {
+        w.agent_replies(name, "done", &[]);
+    }
+    w.replies("Both are done.", &[]);
+    let EventBody::Answered { usage, .. } = w.finals(task)[0] else { panic!("no answer") };
+    assert_eq!((usage.input_tokens, usage.output_tokens, usage.cached_tokens), (400, 40, 200));
+    assert!((usage.cost_usd - 4.0 * USAGE.cost_usd).abs() < f64::EPSILON);
+}
+
+#[test]
+fn a_sum_of_costs_comes_back_from_json_as_it_was() {
+    let mut sum = crate::message::Usage::default();
+    for n in 0..10_000_u32 {
+        sum.add(&crate::message::Usage { cost_usd: 0.1 + f64::from(n) * 0.000_123, ..USAGE });
+        let back: crate::message::Usage = serde_json::from_str(&serde_json::to_string(&sum).unwrap()).unwrap();
+        assert_eq!(back, sum);
+    }
+    sum.add(&crate::message::Usage { input_tokens: u64::MAX, ..USAGE });
+    assert_eq!(sum.input_tokens, u64::MAX, "a provider's nonsense does not overflow");
+}
+
+#[test]
+fn history_makes_room_for_the_message_and_keeps_its_window() {
+    let mut w = World::new();
+    for n in 0..40 {
+        w.say(&format!("question {n} {}", "x".repeat(300)));
+        assert!(crate::context::tokens_of(&w.request().messages) <= w.limits.history_tokens_max());
+        w.replies(&"y".repeat(300), &[]);
+    }
+    w.say("short");
+    let usual = w.request().stable_messages;
+    w.replies("ok", &[]);
+    w.say(&"z".repeat(17_000));
+    assert!(w.request().stable_messages < usual / 2);
+    assert!(crate::context::tokens_of(&w.request().messages) <= w.limits.history_tokens_max());
+}
+
+#[test]
+fn an_answer_that_was_cut_by_its_length_is_still_an_answer() {
+    let mut w = World::new();
+    let task = w.say("A long story");
+    w.replies_with(&crate::message::ModelReply { finish: Finish::Length, ..reply("Once upon a", &[]) });
+    assert_eq!(w.answer(task), "Once upon a");
+}
+
+#[test]
+fn the_state_survives_its_own_json_at_every_step() {
+    let mut w = World::in_mode(Mode::MultiAgent);
+    let same = |w: &World| {
+        let json = serde_json::to_string(&w.conv).unwrap();
+        let back: crate::turn::Conversation = serde_json::from_str(&json).unwrap();
+        assert_eq!(back, w.conv);
+    };
+    same(&w);
+    w.say("Search, then tell me");
+    same(&w);
+    w.replies("", &[tool("g", "get_skill", &json!({})), dispatch("a", &[]), dispatch("b", &["a"]), collect(&[])]);
+    same(&w);
+    w.agent_replies("a", "", &[]);
+    w.agent_replies("a", "found", &[]);
+    same(&w);
+    w.agent_replies("b", "done", &[]);
+    same(&w);
+    w.say("And then?");
+    w.replies("That is all.", &[]);
+    same(&w);
+}

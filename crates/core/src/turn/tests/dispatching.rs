@@ -1,0 +1,198 @@
+//! The orchestrator and its sub-agents: discovery, dispatch, dependencies, results (S4 2-5, 14.1).
+
+use serde_json::{Value, json};
+
+use super::{
+    script::{agent, cmd, collect, dispatch, tool},
+    world::World,
+};
+use crate::{
+    event::{EventBody, ReportStatus},
+    message::Message,
+};
+
+fn first_message(w: &World, name: &str) -> String {
+    super::world::text_of(&w.agents[&agent(name)].run.messages[0])
+}
+
+#[test]
+fn a_whole_turn_discovers_delegates_collects_and_answers() {
+    let mut w = World::new();
+    let task = w.say("Create a task: review PR 42");
+    w.replies("", &[tool("g", "get_skill", &json!({"domain": "tasks"}))]);
+    assert!(w.results()[0].contains("tasks.create --title TEXT [--due TEXT]"), "{:?}", w.results());
+    w.replies("", &[dispatch("maker", &[])]);
+    assert_eq!(w.results(), [r#"{"agent_id":"maker","status":"accepted"}"#]);
+    assert_eq!(w.running(), ["maker"]);
+    w.replies("", &[collect(&[])]);
+    w.agent_replies("maker", &cmd("tasks.create --title \"Review PR 42\""), &[]);
+    assert_eq!(w.skill_calls(&agent("maker")), [("tasks.create".to_owned(), json!({"title": "Review PR 42"}))]);
+    w.agent_skill("maker", "Created task 7.");
+    assert_eq!(w.last_shown_to("maker"), "[Command Result: tasks.create]\nCreated task 7.");
+    w.agent_replies("maker", "Created task 7: Review PR 42.", &[]);
+    let results: Value = serde_json::from_str(&w.results()[0]).unwrap();
+    let first = &results["agents"][0];
+    assert_eq!(first["agent_id"], "maker");
+    assert_eq!(first["status"], "completed");
+    assert_eq!(first["result"], "Created task 7: Review PR 42.");
+    assert_eq!(first["tool_calls_used"], 1);
+    assert!(first["duration_ms"].is_u64());
+    w.replies("Done: task 7.", &[]);
+    assert_eq!(w.answer(task), "Done: task 7.");
+}
+
+#[test]
+fn agents_without_dependencies_run_in_parallel_and_are_collected_in_the_reply_that_dispatched_them() {
+    let mut w = World::new();
+    let task = w.say("Both");
+    w.replies("", &[collect(&[]), dispatch("a", &[]), dispatch("b", &[])]);
+    assert_eq!(w.running(), ["a", "b"]);
+    w.agent_replies("b", "b is done", &[]);
+    assert_eq!(w.running(), ["a"]);
+    w.agent_replies("a", "a is done", &[]);
+    let results = w.results();
+    assert!(results[0].contains("a is done") && results[0].contains("b is done"), "{results:?}");
+    w.replies("Both.", &[]);
+    assert_eq!(w.statuses(task), [("b", ReportStatus::Completed), ("a", ReportStatus::Completed)]);
+}
+
+#[test]
+fn some_agents_can_be_collected_while_others_go_on() {
+    let mut w = World::new();
+    let task = w.say("Both");
+    w.replies("", &[dispatch("quick", &[]), dispatch("slow", &[]), collect(&["quick"])]);
+    w.agent_replies("quick", "quick is done", &[]);
+    assert!(w.results()[2].contains("quick is done"));
+    w.replies("", &[collect(&["slow", "quick"])]);
+    w.agent_replies("slow", "slow is done", &[]);
+    assert!(w.results()[0].contains("slow is done"));
+    w.replies("Fine.", &[]);
+    assert_eq!(w.answer(task), "Fine.");
+}
+
+#[test]
+fn in_a_diamond_each_agent_starts_as_soon_as_its_own_dependencies_are_done() {
+    let mut w = World::new();
+    w.say("Diamond");
+    let diamond = [
+        dispatch("d", &["b", "c"]),
+        dispatch("a", &[]),
+        dispatch("b", &["a"]),
+        dispatch("c", &["a", "x"]),
+        dispatch("x", &[]),
+        collect(&[]),
+    ];
+    w.replies("", &diamond);
+    assert_eq!(w.running(), ["a", "x"]);
+    w.agent_replies("a", "from a", &[]);
+    assert_eq!(w.running(), ["b", "x"], "b does not wait for x");
+    w.agent_replies("x", "from x", &[]);
+    assert_eq!(w.running(), ["b", "c"]);
+    assert_eq!(first_message(&w, "c"), "MISSION: Do c\n\nResults from a:\nfrom a\n\nResults from x:\nfrom x");
+    w.agent_replies("c", "from c", &[]);
+    w.agent_replies("b", "from b", &[]);
+    assert_eq!(w.running(), ["d"]);
+    w.agent_replies("d", "from d", &[]);
+    assert!(w.running().is_empty());
+}
+
+#[test]
+fn an_agent_dispatched_later_gets_the_results_of_an_earlier_one() {
+    let mut w = World::new();
+    w.say("First, then");
+    w.replies("", &[dispatch("first", &[]), collect(&[])]);
+    w.agent_replies("first", "three tasks", &[]);
+    w.replies("", &[dispatch("then", &["first"]), collect(&["then"])]);
+    assert!(first_message(&w, "then").ends_with("Results from first:\nthree tasks"));
+}
+
+#[test]
+fn what_depends_on_a_failure_is_skipped_with_the_reason_and_nothing_else_is() {
+    let mut w = World::new();
+    let task = w.say("Chain");
+    let chain =
+        [dispatch("a", &[]), dispatch("b", &["a"]), dispatch("c", &["b"]), dispatch("other", &[]), collect(&[])];
+    w.replies("", &chain);
+    w.agent_ends("a", ReportStatus::Crashed);
+    assert_eq!(w.running(), ["other"]);
+    let reports = w.reports(task);
+    assert_eq!(reports[1].1.result, "Skipped because dependency 'a' crashed: The agent crashed: a panic.");
+    assert!(reports[2].1.result.starts_with("Skipped because dependency 'b' was skipped: Skipped because"));
+    w.agent_replies("other", "fine", &[]);
+    let shown = &w.results()[4];
+    for status in ["crashed", "skipped", "completed"] {
+        assert!(shown.contains(&format!("\"status\":\"{status}\"")), "{shown}");
+    }
+    w.replies("Half of it.", &[]);
+    assert_eq!(w.answer(task), "Half of it.");
+}
+
+#[test]
+fn an_orchestrator_that_answers_without_a_look_is_given_the_results_first() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    w.replies("All done!", &[]);
+    assert!(w.finals(task).is_empty(), "the agent still runs");
+    w.agent_replies("a", "It failed: no such task.", &[]);
+    assert!(w.log.iter().any(|e| e.body == EventBody::ResultsGiven));
+    assert!(w.last_shown().starts_with("[Agent results]") && w.last_shown().contains("no such task"));
+    w.replies("It failed.", &[]);
+    assert_eq!(w.answer(task), "It failed.");
+}
+
+#[test]
+fn an_orchestrator_that_answers_in_the_reply_that_dispatches_is_asked_again() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("I am on it, here is what I think.", &[dispatch("a", &[])]);
+    w.agent_replies("a", "result of a", &[]);
+    w.replies("Looks good.", &[]);
+    assert!(w.last_shown().contains("result of a"), "dispatched and never collected");
+    w.replies("Done.", &[]);
+    assert_eq!(w.answer(task), "Done.");
+}
+
+#[test]
+fn the_model_may_think_while_its_agents_run() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    w.replies("", &[tool("g", "get_skill", &json!({"search": "mail"}))]);
+    assert!(w.results()[0].contains("email.send"));
+    w.agent_replies("a", "fine", &[]);
+    w.replies("", &[collect(&["a"])]);
+    w.replies("Done.", &[]);
+    assert_eq!(w.answer(task), "Done.");
+}
+
+#[test]
+fn the_results_of_a_failed_agent_do_not_stop_a_new_one_with_an_adjusted_mission() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    w.agent_ends("a", ReportStatus::Timeout);
+    assert!(w.results()[1].contains("timeout") && w.results()[1].contains("Ran out of time after 180 s."));
+    w.replies("", &[dispatch("a2", &[]), collect(&["a2"])]);
+    w.agent_replies("a2", "worked", &[]);
+    w.replies("Done.", &[]);
+    assert_eq!(w.statuses(task), [("a", ReportStatus::Timeout), ("a2", ReportStatus::Completed)]);
+}
+
+#[test]
+fn a_sub_agent_knows_its_mission_its_context_and_its_skills_and_nothing_else() {
+    let mut w = World::new();
+    w.facts.memories = vec!["A secret".to_owned()];
+    w.say("Mail Bob");
+    let arguments = json!({
+        "agent_id": "mailer", "mission": "Mail Bob", "skills": "email.send, email.send", "context": "bob@example.org",
+        "max_tool_calls": "2"
+    });
+    w.replies("", &[tool("d", "dispatch_agent", &arguments)]);
+    let request = w.agents[&agent("mailer")].request();
+    assert_eq!(request.messages, [Message::user("MISSION: Mail Bob\n\nAdditional context:\nbob@example.org")]);
+    let system: String = request.system.iter().map(|p| p.text.as_str()).collect();
+    assert!(system.contains("email.send --to TEXT --body TEXT") && !system.contains("tasks."), "{system}");
+    assert!(!system.contains("secret") && request.tools.is_empty());
+    assert_eq!(w.granted("mailer"), 2);
+}

@@ -1,0 +1,350 @@
+//! What goes wrong around a turn: failing models, cancels, deaths, events that come late or twice.
+
+use serde_json::json;
+
+use super::{
+    script::{agent, cmd, collect, dispatch, tool, use_skill},
+    world::World,
+};
+use crate::{
+    event::{Event, EventBody, Mode, ReportStatus, ResumeCause},
+    ids::{AgentId, IntentId, TaskId},
+    limits::TurnLimits,
+    message::ModelErrorKind,
+    outcome::Outcome,
+    turn::Directive,
+};
+
+const KINDS: [ModelErrorKind; 10] = [
+    ModelErrorKind::RateLimited,
+    ModelErrorKind::Overflow,
+    ModelErrorKind::Auth,
+    ModelErrorKind::Payment,
+    ModelErrorKind::Content,
+    ModelErrorKind::Timeout,
+    ModelErrorKind::Truncated,
+    ModelErrorKind::Unavailable,
+    ModelErrorKind::InvalidRequest,
+    ModelErrorKind::Protocol,
+];
+
+#[test]
+fn every_failure_of_the_model_ends_the_turn_in_words_and_the_next_message_is_answered() {
+    for kind in KINDS {
+        let mut w = World::new();
+        let (first, second) = (w.say("Hello"), w.say("Anyone?"));
+        w.model_fails(kind);
+        let (how, text) = w.ending(first);
+        assert_eq!(how, "failed");
+        assert!(text.contains(kind.as_str()), "{text}");
+        let EventBody::Failed { detail, .. } = w.finals(first)[0] else { panic!("no failure") };
+        assert!(detail.contains("so it is"), "the operator is told more: {detail}");
+        assert!(!text.contains("so it is"));
+        w.replies("Here.", &[]);
+        assert_eq!(w.answer(second), "Here.");
+    }
+}
+
+#[test]
+fn a_failure_in_the_middle_says_what_was_done_before_it() {
+    for kind in KINDS {
+        let mut w = World::new();
+        let task = w.say("Two things");
+        w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), dispatch("c", &["b"]), collect(&["a"])]);
+        w.agent_replies("a", "Created task 7.", &[]);
+        w.model_fails(kind);
+        let (_, text) = w.ending(task);
+        assert!(text.contains("Completed:\n- Do a: Created task 7."), "{text}");
+        assert!(text.contains("- Do b (cancelled: The orchestrator's model failed. What it had done until then may have taken effect.)"), "{text}");
+        assert!(text.contains("- Do c (cancelled: The orchestrator's model failed. It had not started.)"), "{text}");
+        assert_eq!(w.statuses(task)[1..], [("b", ReportStatus::Cancelled), ("c", ReportStatus::Cancelled)]);
+        assert!(w.running().is_empty());
+    }
+}
+
+#[test]
+fn a_context_that_overflows_is_sent_again_without_the_history_once() {
+    let mut w = World::new();
+    w.say("One");
+    w.replies("First", &[]);
+    let task = w.say("Two");
+    assert_eq!(w.request().messages.len(), 3);
+    w.model_fails(ModelErrorKind::Overflow);
+    assert_eq!((w.request().messages.len(), w.request().stable_messages), (1, 0));
+    let turn = w.conv.turn.as_ref().unwrap();
+    assert_eq!(turn.main.rounds_max - turn.main.round, 5, "the round that did not fit does not count");
+    w.model_fails(ModelErrorKind::Overflow);
+    assert!(w.ending(task).1.starts_with("context_overflow"));
+    w.say("Three");
+    assert_eq!(w.request().messages.len(), 5, "the past is kept");
+}
+
+#[test]
+fn a_context_that_overflows_in_the_middle_goes_on_with_shorter_results() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Read");
+    w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+    w.main_skill(&"long ".repeat(2_000));
+    w.model_fails(ModelErrorKind::Overflow);
+    assert!(w.results()[0].len() <= 1_000);
+    w.replies("Long.", &[]);
+    assert_eq!(w.answer(task), "Long.");
+}
+
+#[test]
+fn a_queued_message_is_cancelled_where_it_stands() {
+    let mut w = World::new();
+    let (one, two, three) = (w.say("one"), w.say("two"), w.say("three"));
+    w.cancel(two);
+    assert_eq!(w.ending(two), ("cancelled", "Cancelled.".to_owned()));
+    w.replies("1", &[]);
+    w.replies("3", &[]);
+    assert_eq!((w.answer(one), w.answer(three)), ("1".to_owned(), "3".to_owned()));
+    w.cancel(two);
+    assert_eq!(w.finals(two).len(), 1);
+}
+
+#[test]
+fn a_message_can_be_cancelled_while_its_facts_are_read() {
+    let mut w = World::new();
+    w.slow_facts = true;
+    let task = w.say("one");
+    w.cancel(task);
+    assert_eq!(w.ending(task).0, "cancelled");
+    let late = EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone() };
+    w.record(task, AgentId::orchestrator(), late);
+    assert!(w.conv.is_idle(), "facts that come late begin nothing");
+}
+
+#[test]
+fn a_turn_is_cancelled_while_its_model_thinks() {
+    let mut w = World::new();
+    let task = w.say("one");
+    let late = w.conv.turn.as_ref().unwrap().main.round;
+    w.cancel(task);
+    assert_eq!(w.ending(task), ("cancelled", "Cancelled.".to_owned()));
+    w.say("two");
+    let reply = EventBody::ModelReplied {
+        round: late,
+        text: "too late".to_owned(),
+        calls: Vec::new(),
+        finish: crate::message::Finish::Stop,
+        usage: crate::message::Usage::default(),
+        model: String::new(),
+        backend: String::new(),
+    };
+    w.record(task, AgentId::orchestrator(), reply);
+    assert!(w.conv.current().is_some_and(|t| t != task), "the next turn is not answered by it");
+    assert_eq!(w.last_shown(), "two");
+}
+
+#[test]
+fn when_a_turn_is_cancelled_every_agent_reports_once_and_then_the_turn_ends() {
+    let mut w = World::new();
+    let task = w.say("Much");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), dispatch("c", &["a"]), dispatch("d", &[]), collect(&[])]);
+    w.agent_replies("d", "d is done", &[]);
+    w.agent_replies("a", &cmd("tasks.create --title x"), &[]);
+    w.cancel(task);
+    let expected = [
+        ("d", ReportStatus::Completed),
+        ("a", ReportStatus::Cancelled),
+        ("b", ReportStatus::Cancelled),
+        ("c", ReportStatus::Cancelled),
+    ];
+    assert_eq!(w.statuses(task), expected);
+    assert!(w.log.last().unwrap().body.is_final() && w.running().is_empty() && w.conv.is_idle());
+    let (kind, text) = w.ending(task);
+    assert_eq!(kind, "cancelled");
+    assert!(
+        text.starts_with("Cancelled.\n\nCompleted:\n- Do d: d is done\n\nNot completed:\n- Do a (cancelled: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_under_way_when_a_turn_was_cancelled_is_called_in_doubt() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Mail Bob");
+    let calls = [
+        use_skill("1", "tasks.search", &json!({})),
+        use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"})),
+        use_skill("3", "tasks.create", &json!({"title": "x"})),
+    ];
+    w.replies("", &calls);
+    w.skill_ends(&AgentId::orchestrator(), 2, Outcome::success("created 7"));
+    w.cancel(task);
+    let (_, text) = w.ending(task);
+    assert_eq!(
+        text,
+        "Cancelled.\n\nCompleted:\n- tasks.create: created 7\n\nMay or may not have happened:\n- email.send (it was under way)"
+    );
+}
+
+#[test]
+fn an_engine_that_dies_once_in_a_turn_goes_on_under_the_same_ids_and_the_second_time_sets_the_message_aside() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let (first, second) = (w.say("Mail Bob"), w.say("Hello"));
+    w.replies("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
+    w.skill_starts(&AgentId::orchestrator());
+    let before = w.conv.outstanding().pop().unwrap();
+    w.restart(ResumeCause::Crash);
+    let after = w.conv.outstanding().pop().unwrap();
+    assert_eq!(before.id(), after.id());
+    assert!(matches!(after, Directive::CallSkill { started_before: true, .. }));
+    w.restart(ResumeCause::Crash);
+    let (kind, text) = w.ending(first);
+    assert_eq!(kind, "failed");
+    assert!(text.starts_with("engine_crashed: ") && text.contains("- email.send (it was under way)"), "{text}");
+    w.replies("Hi", &[]);
+    assert_eq!(w.answer(second), "Hi");
+}
+
+#[test]
+fn a_process_that_ends_five_times_in_a_turn_sets_the_message_aside_after_its_agents() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), collect(&[])]);
+    for _ in 0..4 {
+        w.restart(ResumeCause::Restart);
+        assert_eq!(w.running(), ["a"]);
+    }
+    w.restart(ResumeCause::Restart);
+    assert!(w.ending(task).1.starts_with("process_restarted"));
+    assert_eq!(w.statuses(task), [("a", ReportStatus::Cancelled), ("b", ReportStatus::Cancelled)]);
+}
+
+#[test]
+fn a_restart_between_turns_changes_nothing() {
+    let mut w = World::new();
+    w.say("One");
+    w.replies("1", &[]);
+    w.slow_facts = true;
+    w.say("Two");
+    w.restart(ResumeCause::Restart);
+    assert_eq!(w.conv.outstanding().len(), 1);
+    w.begin();
+    assert_eq!(w.request().messages.len(), 3);
+}
+
+/// A world in the middle of much, and its log.
+fn busy(mode: Mode) -> World {
+    let limits = TurnLimits::default();
+    let mut w = World::with(mode, limits);
+    w.say("One");
+    w.replies("First", &[]);
+    w.say("Two");
+    if mode == Mode::MultiAgent {
+        w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), dispatch("x", &["y"]), tool("?", "x", &json!({}))]);
+        w.agent_replies("a", &cmd("tasks.create --title x"), &[]);
+        w.skill_starts(&agent("a"));
+        w.agent_skill("a", "created");
+        w.agent_replies("a", "Done", &[]);
+        w.agent_replies("b", "Done", &[]);
+        w.replies("Well?", &[]);
+    } else {
+        w.replies(
+            "",
+            &[use_skill("1", "tasks.create", &json!({"title": "x"})), tool("2", "tasks__search", &json!({}))],
+        );
+        w.skill_starts(&AgentId::orchestrator());
+        w.main_skill("created");
+        w.replies(
+            "",
+            &[
+                use_skill("1", "email.send", &json!({"to": "a", "body": "b"})),
+                tool("1", "email__send", &json!({"to": "a", "body": "b"})),
+            ],
+        );
+    }
+    w.say("Three");
+    w
+}
+
+#[test]
+fn an_event_that_comes_a_second_time_changes_nothing() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let w = busy(mode);
+        let mut twice = w.conv.clone();
+        let mut replay = crate::turn::Conversation::new(w.conv.id, w.conv.user.clone());
+        for event in &w.log {
+            replay.apply(event);
+            // Straight away, as an actor's repeated message would be.
+            let once = replay.clone();
+            if !matches!(event.body, EventBody::Resumed { .. }) {
+                replay.fold(event.at, event.task, &event.agent, &event.body);
+            }
+            assert_eq!(replay, once, "{event:?}");
+        }
+        // And late, all of it.
+        for event in &w.log {
+            twice.fold(event.at, event.task, &event.agent, &event.body);
+        }
+        assert_eq!(super::world::timeless(&twice), super::world::timeless(&w.conv));
+        assert_eq!(super::world::timeless(&replay), super::world::timeless(&w.conv));
+    }
+}
+
+fn stray(w: &World, task: TaskId, agent: &AgentId, body: EventBody) {
+    let mut conv = w.conv.clone();
+    conv.fold(w.now, task, agent, &body);
+    conv.at = w.conv.at;
+    assert_eq!(conv, w.conv, "{body:?}");
+}
+
+#[test]
+fn events_that_fit_nothing_change_nothing() {
+    let w = busy(Mode::SingleLoop);
+    let task = w.conv.current().unwrap();
+    let main = AgentId::orchestrator();
+    let nobody = agent("nobody");
+    let report = crate::event::AgentReport {
+        status: ReportStatus::Completed,
+        result: "?".to_owned(),
+        tool_calls_used: u32::MAX,
+        duration_ms: 0,
+        usage: crate::message::Usage::default(),
+    };
+    let finished = |call_id: &str, intent: IntentId| EventBody::SkillFinished {
+        intent,
+        call_id: call_id.to_owned(),
+        skill: "email.send".to_owned(),
+        outcome: Outcome::success("!"),
+        duration_ms: 0,
+    };
+    let other = IntentId::for_call(task, &main, "another");
+    stray(&w, task, &main, EventBody::ResultsGiven);
+    stray(&w, task, &nobody, EventBody::AgentStarted { calls_granted: 5 });
+    stray(&w, task, &nobody, EventBody::AgentReported { report });
+    // Round 1 had a call of the same id, which models do.
+    stray(&w, task, &main, finished("1", other));
+    stray(&w, task, &main, EventBody::SkillStarted { intent: other, call_id: "1".into(), skill: "email.send".into() });
+    let waiting = w.conv.inbox[0].0;
+    stray(
+        &w,
+        waiting,
+        &main,
+        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone() },
+    );
+    let first: &Event = &w.log[0];
+    stray(&w, first.task, &main, first.body.clone());
+    stray(&w, first.task, &main, EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new() });
+    stray(&w, first.task, &main, EventBody::CancelRequested { by: "x".into() });
+}
+
+#[test]
+fn calls_with_one_id_in_two_rounds_have_two_intents() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Twice");
+    let call = || use_skill("same", "tasks.create", &json!({"title": "x"}));
+    w.replies("", &[call()]);
+    let first = w.conv.outstanding().pop().unwrap();
+    w.main_skill("created");
+    w.replies("", &[call(), call()]);
+    let wanted = w.conv.outstanding();
+    assert_eq!(wanted.len(), 2);
+    assert!(wanted.iter().all(|d| d.id() != first.id()) && wanted[0].id() != wanted[1].id());
+    w.skill_ends(&AgentId::orchestrator(), 1, Outcome::success("second"));
+    w.main_skill("first");
+    assert_eq!(w.results(), ["first", "second"]);
+}

@@ -1,0 +1,93 @@
+//! A conversation's state stays small, however long it lives and whatever it is fed.
+
+use serde_json::json;
+
+use super::{
+    script::{cmd, collect, dispatch, tool, use_skill},
+    world::World,
+};
+use crate::{event::Mode, limits::TurnLimits, turn::Conversation};
+
+const STATE_BYTES_MAX: usize = 2_000_000;
+
+fn bytes(conv: &Conversation) -> usize {
+    serde_json::to_string(conv).unwrap().len()
+}
+
+fn fast(mode: Mode, limits: TurnLimits) -> World {
+    let mut w = World::with(mode, limits);
+    w.fast = true;
+    w
+}
+
+/// A turn that talks much and returns much; every hundredth with all the agents it may have.
+fn long_turn(w: &mut World, n: usize) {
+    let long = |what: &str| format!("{what} {n} \"\n{}", "lorem ipsum\n".repeat(1_700));
+    let agents = if n.is_multiple_of(100) { 8 } else { 1 };
+    w.wait_ms(400_000);
+    w.say(&long("question"));
+    let mut calls = vec![tool("g", "get_skill", &json!({"domain": "tasks"}))];
+    calls.extend((0..agents).map(|a| {
+        let arguments = json!({
+            "agent_id": format!("a{a}"), "mission": &long("mission")[..7_000],
+            "skills": ["tasks.search", "email.send"], "context": &long("context")[..15_000], "max_tool_calls": 3
+        });
+        tool(&format!("d{a}"), "dispatch_agent", &arguments)
+    }));
+    calls.push(collect(&[]));
+    w.replies(&long("thoughts"), &calls);
+    for a in 0..agents {
+        let name = format!("a{a}");
+        for round in 0..3 {
+            w.agent_replies(&name, &cmd(&format!("tasks.search --query {round}")), &[]);
+            w.agent_skill(&name, &long("found"));
+        }
+        assert!(!n.is_multiple_of(50) || bytes(&w.conv) < STATE_BYTES_MAX, "{}", bytes(&w.conv));
+        w.agent_replies(&name, &long("report"), &[]);
+    }
+    w.replies(&long("answer"), &[]);
+}
+
+#[test]
+fn the_state_stays_small_over_a_thousand_long_turns() {
+    // With the budget of a small model, and of one so big that nothing is left out for its sake.
+    for (context_tokens_max, turns) in [(8_000, 40), (200_000, 1_000)] {
+        let mut w = fast(Mode::MultiAgent, TurnLimits { context_tokens_max, ..TurnLimits::default() });
+        for n in 0..turns {
+            long_turn(&mut w, n);
+            assert!(w.conv.is_idle());
+        }
+    }
+}
+
+#[test]
+fn a_turn_that_is_continued_again_and_again_does_not_grow_without_end() {
+    let limits = TurnLimits { context_tokens_max: 200_000, ..TurnLimits::default() };
+    let mut w = fast(Mode::SingleLoop, limits);
+    w.say("Read everything");
+    for n in 0..100 {
+        let task = w.conv.current().unwrap();
+        for round in 0..6 {
+            w.replies("", &[use_skill("1", "tasks.search", &json!({"query": format!("{n} {round}")}))]);
+            w.main_skill(&"lorem ipsum ".repeat(2_000));
+        }
+        let many: Vec<_> = (0..5).map(|c| use_skill(&c.to_string(), "x.y", &json!({"n": n}))).collect();
+        w.replies("", &many);
+        assert_eq!(w.ending(task).0, "paused");
+        assert!(bytes(&w.conv) < STATE_BYTES_MAX, "{n}: {}", bytes(&w.conv));
+        w.wait_ms(400_000);
+        w.say("continue");
+    }
+}
+
+#[test]
+fn a_continued_plan_keeps_results_and_drops_what_the_agents_were_told() {
+    let mut w = World::with(Mode::MultiAgent, TurnLimits { iterations_max: 2, ..TurnLimits::default() });
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    w.agent_replies("a", "found 3", &[]);
+    w.replies("", &[collect(&[])]);
+    assert_eq!(w.ending(task).0, "paused");
+    let kept = &w.conv.paused.as_ref().unwrap().plan.nodes()[0].spec;
+    assert!(kept.manual.is_empty() && kept.context.is_empty());
+}

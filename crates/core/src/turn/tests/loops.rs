@@ -1,0 +1,132 @@
+//! The loop guard inside a turn: warnings, vetoes, and the truthful end (S3 4.9, ruling 8).
+
+use serde_json::{Value, json};
+
+use super::{
+    script::{agent, cmd, collect, dispatch, tool, use_skill},
+    world::World,
+};
+use crate::event::{Mode, ReportStatus};
+
+fn search() -> crate::message::ToolCall {
+    use_skill("1", "tasks.search", &json!({"query": "x"}))
+}
+
+#[test]
+fn a_repeated_call_is_warned_of_then_blocked_and_after_two_vetoes_the_turn_ends_with_a_report() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Find it");
+    for n in 0..5 {
+        w.replies("", &[search()]);
+        w.main_skill("nothing");
+        let warned = w.results()[0].contains("WARNING: tasks.search called");
+        assert_eq!(warned, n >= 3, "{n}: {:?}", w.results());
+    }
+    w.replies("", &[search()]);
+    assert!(w.results()[0].starts_with("[blocked] STOP: tasks.search called 5 times"), "{:?}", w.results());
+    assert!(w.skill_calls(&crate::ids::AgentId::orchestrator()).is_empty());
+    w.replies("", &[search()]);
+    let text = w.answer(task);
+    assert!(text.starts_with("I had to stop: The same call came up again and again without progress.\n\nCompleted:"));
+    assert!(text.contains("Not completed:\n- tasks.search (blocked: it went on without progress)"), "{text}");
+    assert!(!text.contains("continue?"), "this is no invitation to go on");
+    w.say("continue");
+    assert_eq!(w.last_shown(), "continue");
+}
+
+#[test]
+fn a_block_does_not_end_a_run_that_finds_another_way() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Find it");
+    for _ in 0..5 {
+        w.replies("", &[search()]);
+        w.main_skill("nothing");
+    }
+    w.replies("", &[search()]);
+    w.replies("There is nothing.", &[]);
+    assert_eq!(w.answer(task), "There is nothing.");
+}
+
+#[test]
+fn an_orchestrator_that_gave_up_says_what_its_agents_did() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&["a"])]);
+    w.agent_replies("a", "Created task 7.", &[]);
+    w.replies("", &[]);
+    w.replies("", &[]);
+    let text = w.answer(task);
+    assert!(text.contains("Completed:\n- Do a: Created task 7."), "{text}");
+    assert_eq!(w.statuses(task)[1], ("b", ReportStatus::Cancelled));
+}
+
+#[test]
+fn a_sub_agent_that_goes_in_circles_fails_and_its_commands_behind_the_block_are_not_run() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    let arguments =
+        json!({"agent_id": "a", "mission": "Do a", "skills": ["tasks.search", "tasks.create"], "max_tool_calls": 15});
+    w.replies("", &[tool("d", "dispatch_agent", &arguments), collect(&[])]);
+    for _ in 0..5 {
+        w.agent_replies("a", &cmd("tasks.search --query x"), &[]);
+        w.agent_skill("a", "nothing");
+    }
+    w.agent_replies("a", &cmd("tasks.search --query x\ntasks.create --title y"), &[]);
+    let shown = w.last_shown_to("a");
+    assert!(shown.contains("[blocked] STOP") && shown.ends_with("[not run] A command before it failed."), "{shown}");
+    w.agent_replies("a", &cmd("tasks.search --query x"), &[]);
+    let (_, report) = w.reports(task).pop().unwrap();
+    assert_eq!((report.status, report.tool_calls_used), (ReportStatus::Failed, 5));
+    assert!(report.result.starts_with("The same call came up again and again"), "{}", report.result);
+}
+
+#[test]
+fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Do it");
+    for n in 0..4 {
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"titel": n.to_string()}))]);
+        assert!(w.results()[0].starts_with("Error: invalid arguments for tasks.create"), "{n}: {:?}", w.results());
+    }
+}
+
+#[test]
+fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_arguments() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Do it");
+    let invented = |n: u32| tool("1", "web_search", &json!({"q": n}));
+    for n in 0..3 {
+        w.replies("", &[invented(n)]);
+        assert!(w.results()[0].contains("there is no tool \"web_search\". Your tools are get_skill and use_skill."));
+    }
+    w.replies("", &[invented(3)]);
+    assert!(w.results()[0].starts_with("[blocked] STOP: web_search does not exist"), "{:?}", w.results());
+    w.replies("", &[invented(4)]);
+    assert!(w.answer(task).contains("web_search (blocked"));
+}
+
+#[test]
+fn an_unknown_command_is_blocked_after_three_times_too() {
+    let mut w = World::new();
+    w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    for n in 0..3 {
+        w.agent_replies("a", &cmd(&format!("web.search --q {n}")), &[]);
+        assert!(w.last_shown_to("a").contains("unknown skill \"web.search\""), "{}", w.last_shown_to("a"));
+    }
+    w.agent_replies("a", &cmd("web.search --q 4"), &[]);
+    assert!(w.last_shown_to("a").contains("[blocked] STOP: web.search does not exist"));
+    let wrong: Vec<Value> = w.skill_calls(&agent("a")).into_iter().map(|(_, arguments)| arguments).collect();
+    assert!(wrong.is_empty());
+}
+
+#[test]
+fn the_guard_looks_at_skills_and_not_at_the_tool_that_runs_them() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Create many");
+    for n in 0..8 {
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": n.to_string()}))]);
+        w.main_skill("created");
+        assert_eq!(w.results(), ["created"], "different tasks are no loop");
+    }
+}

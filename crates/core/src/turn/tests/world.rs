@@ -1,0 +1,479 @@
+//! The Engine, its sub-agents, the model and the skills, without a clock, a task or an actor.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::script::{agent, reply, skills};
+use crate::{
+    event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, PromptFacts, ReportStatus, ResumeCause},
+    ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    limits::TurnLimits,
+    message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall, Usage},
+    outcome::Outcome,
+    plan::NodeState,
+    skill::SkillSet,
+    time::Micros,
+    turn::{Conversation, Directive, Phase, SubTurn, manual_of, resolve},
+};
+
+pub struct World {
+    /// The live Engine's state.
+    pub conv: Conversation,
+    pub log: Vec<Event>,
+    pub skills: SkillSet,
+    pub limits: TurnLimits,
+    pub mode: Mode,
+    pub facts: PromptFacts,
+    /// Facts are not read until [`World::begin`].
+    pub slow_facts: bool,
+    /// The live sub-agents.
+    pub agents: BTreeMap<AgentId, SubTurn>,
+    pub now: Micros,
+    /// Nothing is checked and nothing logged: for lives too long for that.
+    pub fast: bool,
+    tasks: u32,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(Mode::MultiAgent, TurnLimits::default())
+    }
+
+    pub fn in_mode(mode: Mode) -> Self {
+        Self::with(mode, TurnLimits::default())
+    }
+
+    pub fn with(mode: Mode, limits: TurnLimits) -> Self {
+        let user = UserId::new("ann").unwrap();
+        let skills = skills();
+        let manual = match mode {
+            Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
+            Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
+        };
+        Self {
+            conv: Conversation::new(ConversationId::for_key(&user, "k"), user),
+            log: Vec::new(),
+            facts: PromptFacts {
+                skills: "- tasks: To-do list\n".to_owned(),
+                domains: skills.domains().into_iter().map(|d| d.name).collect(),
+                manual,
+                user_name: "Ann".to_owned(),
+                timezone: "Europe/Berlin".to_owned(),
+                local_now: "2026-02-18 14:05 Wednesday".to_owned(),
+                ..PromptFacts::default()
+            },
+            skills,
+            limits,
+            mode,
+            slow_facts: false,
+            agents: BTreeMap::new(),
+            now: Micros(1_000_000_000),
+            fast: false,
+            tasks: 0,
+        }
+    }
+
+    // The doors.
+
+    pub fn inbound(text: &str) -> Inbound {
+        Inbound {
+            client_id: String::new(),
+            text: text.to_owned(),
+            source: "cli".to_owned(),
+            priority: crate::event::Priority::default(),
+            mode: None,
+            preamble: Vec::new(),
+        }
+    }
+
+    pub fn say(&mut self, text: &str) -> TaskId {
+        self.receive(Self::inbound(text))
+    }
+
+    pub fn receive(&mut self, inbound: Inbound) -> TaskId {
+        self.tasks += 1;
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.tasks.to_be_bytes());
+        let task = TaskId::from_uuid(uuid::Uuid::new_v8(bytes));
+        let event = self.append(task, AgentId::orchestrator(), EventBody::Received(inbound));
+        self.conv.apply(&event);
+        self.record_all(Vec::new());
+        task
+    }
+
+    pub fn cancel(&mut self, task: TaskId) {
+        self.record(task, AgentId::orchestrator(), EventBody::CancelRequested { by: "ann".to_owned() });
+    }
+
+    /// The facts of the next turn are read.
+    pub fn begin(&mut self) {
+        let Some(Directive::BeginTurn { task }) = self.conv.outstanding().pop() else { panic!("nothing to begin") };
+        let body = EventBody::TurnStarted { mode: self.mode, facts: self.facts.clone(), limits: self.limits.clone() };
+        self.record(task, AgentId::orchestrator(), body);
+    }
+
+    pub fn wait_ms(&mut self, ms: i64) {
+        self.now = self.now.plus_ms(ms);
+    }
+
+    // The Engine.
+
+    fn append(&mut self, task: TaskId, agent: AgentId, body: EventBody) -> Event {
+        self.now = self.now.plus_ms(1);
+        let new = NewEvent { at: self.now, task, agent, body };
+        let event = Event::placed(self.conv.id, Seq(self.log.len() as u64 + 1), new);
+        if !self.fast || event.body.is_final() {
+            self.log.push(event.clone());
+        }
+        event
+    }
+
+    pub fn record(&mut self, task: TaskId, agent: AgentId, body: EventBody) {
+        self.record_all(vec![(task, agent, body)]);
+    }
+
+    fn record_all(&mut self, events: Vec<(TaskId, AgentId, EventBody)>) {
+        for (task, agent, body) in events {
+            let event = self.append(task, agent, body);
+            self.conv.fold(event.at, event.task, &event.agent, &event.body);
+        }
+        let mut decided = 0;
+        while let Some(decision) = self.conv.decide() {
+            let event = self.append(decision.task, decision.agent, decision.body);
+            self.conv.fold(event.at, event.task, &event.agent, &event.body);
+            decided += 1;
+            assert!(decided < 1_000, "decides in a circle");
+        }
+        self.conv.placed(Seq(self.log.len() as u64));
+        self.perform();
+        self.check();
+    }
+
+    fn perform(&mut self) {
+        let wanted = self.conv.outstanding();
+        let ids: BTreeSet<_> = wanted.iter().map(Directive::id).collect();
+        assert_eq!(ids.len(), wanted.len(), "every directive has an id of its own");
+        let runs: BTreeSet<AgentId> = wanted
+            .iter()
+            .filter_map(|d| if let Directive::RunAgent { agent, .. } = d { Some(agent.clone()) } else { None })
+            .collect();
+        self.agents.retain(|agent, _| runs.contains(agent));
+        for agent in runs {
+            if !self.agents.contains_key(&agent) {
+                let turn = self.conv.sub_turn(&agent).expect("a running agent has a state");
+                self.agents.insert(agent.clone(), turn);
+            }
+            if let Some(report) = self.agents[&agent].report(self.now) {
+                return self.hand_in(&agent, Vec::new(), report);
+            }
+        }
+        if !self.slow_facts && matches!(wanted.first(), Some(Directive::BeginTurn { .. })) {
+            self.begin();
+        }
+    }
+
+    /// The Engine or the process dies; the next life knows the log alone.
+    pub fn restart(&mut self, cause: ResumeCause) {
+        self.conv = self.refolded();
+        self.agents.clear();
+        match self.conv.current() {
+            Some(task) => self.record(task, AgentId::orchestrator(), EventBody::Resumed { cause }),
+            None => self.record_all(Vec::new()),
+        }
+    }
+
+    pub fn refolded(&self) -> Conversation {
+        let mut conv = Conversation::new(self.conv.id, self.conv.user.clone());
+        for event in &self.log {
+            conv.apply(event);
+        }
+        conv
+    }
+
+    // The model.
+
+    fn task(&self) -> TaskId {
+        self.conv.current().expect("a turn is under way")
+    }
+
+    /// The main agent's model answers.
+    pub fn replies(&mut self, text: &str, calls: &[ToolCall]) {
+        self.replies_with(&reply(text, calls));
+    }
+
+    pub fn replies_with(&mut self, reply: &ModelReply) {
+        let turn = self.conv.turn.as_ref().expect("a turn is under way");
+        assert!(turn.main.awaits(turn.main.round), "nobody waits for the model: {:?}", turn.main.phase);
+        let calls = resolve(reply, turn.task, &turn.main, None, &self.skills, &turn.limits);
+        let body = replied(turn.main.round, reply, calls);
+        self.record(self.task(), AgentId::orchestrator(), body);
+    }
+
+    pub fn model_fails(&mut self, kind: ModelErrorKind) {
+        let round = self.conv.turn.as_ref().expect("a turn").main.round;
+        let body = EventBody::ModelFailed { round, error: ModelError::new(kind, "so it is") };
+        self.record(self.task(), AgentId::orchestrator(), body);
+    }
+
+    /// A sub-agent's model answers.
+    pub fn agent_replies(&mut self, name: &str, text: &str, calls: &[ToolCall]) {
+        self.agent_replies_with(name, &reply(text, calls));
+    }
+
+    pub fn agent_replies_with(&mut self, name: &str, reply: &ModelReply) {
+        let turn = &self.agents[&agent(name)];
+        assert!(turn.run.awaits(turn.run.round), "{name} does not wait for the model: {:?}", turn.run.phase);
+        let granted = Some(turn.spec.skills.as_slice());
+        let calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
+        let body = replied(turn.run.round, reply, calls);
+        self.agent_records(&agent(name), body);
+    }
+
+    pub fn agent_model_fails(&mut self, name: &str, kind: ModelErrorKind) {
+        let round = self.agents[&agent(name)].run.round;
+        let error = ModelError::new(kind, "so it is");
+        self.agent_records(&agent(name), EventBody::ModelFailed { round, error });
+    }
+
+    /// A sub-agent stores an event, or hands its last one to the Engine with its report.
+    pub fn agent_records(&mut self, agent: &AgentId, body: EventBody) {
+        let turn = self.agents.get_mut(agent).expect("the agent runs");
+        turn.fold(&body);
+        let task = turn.task;
+        match turn.report(self.now) {
+            Some(report) => self.hand_in(agent, vec![(task, agent.clone(), body)], report),
+            None => {
+                self.append(task, agent.clone(), body);
+                self.check();
+            }
+        }
+    }
+
+    fn hand_in(&mut self, agent: &AgentId, mut last: Vec<(TaskId, AgentId, EventBody)>, report: AgentReport) {
+        let turn = self.agents.remove(agent).expect("the agent runs");
+        last.push((turn.task, agent.clone(), EventBody::AgentReported { report }));
+        self.record_all(last);
+    }
+
+    /// A sub-agent ends from outside: its time is up, or its actor is dead.
+    pub fn agent_ends(&mut self, name: &str, status: ReportStatus) {
+        let turn = &self.agents[&agent(name)];
+        let report = match status {
+            ReportStatus::Timeout => turn.timed_out(self.now),
+            _ => AgentReport {
+                status,
+                result: "The agent crashed: a panic.".to_owned(),
+                tool_calls_used: 0,
+                duration_ms: 0,
+                usage: Usage::default(),
+            },
+        };
+        self.hand_in(&agent(name), Vec::new(), report);
+    }
+
+    // The skills.
+
+    fn wanted(&self, who: &AgentId) -> Vec<Directive> {
+        let all = match self.agents.get(who) {
+            Some(turn) => turn.outstanding(),
+            None => self.conv.outstanding(),
+        };
+        all.into_iter().filter(|d| matches!(d, Directive::CallSkill { agent, .. } if agent == who)).collect()
+    }
+
+    /// The skill runs that an agent waits for and that may be under way, as (skill, arguments).
+    pub fn skill_calls(&self, who: &AgentId) -> Vec<(String, Value)> {
+        let described = |d| match d {
+            Directive::CallSkill { skill, .. } => (skill.skill, skill.arguments),
+            _ => (String::new(), Value::Null),
+        };
+        self.wanted(who).into_iter().map(described).collect()
+    }
+
+    /// The breaker lets the first wanted run of this agent begin: an event that only the log sees.
+    pub fn skill_starts(&mut self, who: &AgentId) {
+        let Some(Directive::CallSkill { task, agent, call_id, skill, .. }) = self.wanted(who).into_iter().next() else {
+            panic!("{who} wants no skill");
+        };
+        let body = EventBody::SkillStarted { intent: skill.intent, call_id, skill: skill.skill };
+        if let Some(turn) = self.agents.get_mut(who) {
+            turn.fold(&body);
+        }
+        self.append(task, agent, body);
+    }
+
+    /// The `n`th wanted run of this agent ends.
+    pub fn skill_ends(&mut self, who: &AgentId, n: usize, outcome: Outcome) {
+        let Some(Directive::CallSkill { task, call_id, skill, .. }) = self.wanted(who).into_iter().nth(n) else {
+            panic!("{who} wants no skill");
+        };
+        let body =
+            EventBody::SkillFinished { intent: skill.intent, call_id, skill: skill.skill, outcome, duration_ms: 5 };
+        if who.is_orchestrator() {
+            self.record(task, who.clone(), body);
+        } else {
+            self.agent_records(who, body);
+        }
+    }
+
+    /// The first run that a sub-agent wants succeeds.
+    pub fn agent_skill(&mut self, name: &str, data: &str) {
+        self.skill_ends(&agent(name), 0, Outcome::success(data));
+    }
+
+    /// The first run that the main agent wants succeeds.
+    pub fn main_skill(&mut self, data: &str) {
+        self.skill_ends(&AgentId::orchestrator(), 0, Outcome::success(data));
+    }
+
+    // What is seen.
+
+    pub fn request(&self) -> ModelRequest {
+        self.conv.request().expect("a turn is under way")
+    }
+
+    /// The last message that the main agent's model is sent.
+    pub fn last_shown(&self) -> String {
+        text_of(self.request().messages.last().expect("a message"))
+    }
+
+    pub fn last_shown_to(&self, name: &str) -> String {
+        text_of(self.agents[&agent(name)].run.messages.last().expect("a message"))
+    }
+
+    /// The results of the main agent's last calls.
+    pub fn results(&self) -> Vec<String> {
+        let messages = self.request().messages;
+        let from = messages.iter().rposition(|m| matches!(m, Message::Assistant { .. })).map_or(0, |at| at + 1);
+        messages[from..].iter().map(text_of).collect()
+    }
+
+    pub fn running(&self) -> Vec<&str> {
+        self.agents.keys().map(AgentId::as_str).collect()
+    }
+
+    pub fn finals(&self, task: TaskId) -> Vec<&EventBody> {
+        self.log.iter().filter(|e| e.task == task && e.body.is_final()).map(|e| &e.body).collect()
+    }
+
+    /// The one final event of a task, as (kind, text).
+    pub fn ending(&self, task: TaskId) -> (&'static str, String) {
+        let finals = self.finals(task);
+        assert_eq!(finals.len(), 1, "one final event: {finals:?}");
+        match finals[0] {
+            EventBody::Answered { text, paused: true, .. } => ("paused", text.clone()),
+            EventBody::Answered { text, .. } => ("answered", text.clone()),
+            EventBody::Failed { text, code, .. } => ("failed", format!("{code}: {text}")),
+            EventBody::Cancelled { text } => ("cancelled", text.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn answer(&self, task: TaskId) -> String {
+        let (kind, text) = self.ending(task);
+        assert_eq!(kind, "answered", "{text}");
+        text
+    }
+
+    pub fn reports(&self, task: TaskId) -> Vec<(&str, AgentReport)> {
+        self.log
+            .iter()
+            .filter(|e| e.task == task)
+            .filter_map(|e| match &e.body {
+                EventBody::AgentReported { report } => Some((e.agent.as_str(), report.clone())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub fn statuses(&self, task: TaskId) -> Vec<(&str, ReportStatus)> {
+        self.reports(task).into_iter().map(|(agent, report)| (agent, report.status)).collect()
+    }
+
+    pub fn granted(&self, name: &str) -> u32 {
+        self.agents[&agent(name)].calls_granted
+    }
+
+    // What must always hold.
+
+    pub fn check(&self) {
+        if self.fast {
+            return;
+        }
+        if !self.conv.is_idle() {
+            assert!(
+                !self.conv.outstanding().is_empty() || self.conv.decide().is_some(),
+                "nothing moves: {:?}",
+                self.conv
+            );
+        }
+        for (agent, turn) in &self.agents {
+            assert!(!turn.outstanding().is_empty(), "{agent} does not move: {:?}", turn.run.phase);
+        }
+        if self.agents.is_empty() {
+            assert_eq!(timeless(&self.conv), timeless(&self.refolded()), "the log tells something else");
+        }
+        self.check_finals();
+        self.check_limits();
+    }
+
+    fn check_finals(&self) {
+        let mut ended = BTreeSet::new();
+        for event in &self.log {
+            if event.body.is_final() {
+                assert!(ended.insert(event.task), "a second final event: {event:?}");
+            }
+        }
+        let mut open: BTreeSet<TaskId> = self.conv.inbox.iter().map(|(task, _)| *task).collect();
+        open.extend(self.conv.current());
+        for event in &self.log {
+            if matches!(event.body, EventBody::Received(_)) {
+                assert!(ended.contains(&event.task) != open.contains(&event.task), "{} is lost or doubled", event.task);
+            }
+        }
+    }
+
+    fn check_limits(&self) {
+        let Some(turn) = &self.conv.turn else { return };
+        assert!(turn.plan.calls_committed() <= turn.limits.skill_calls_max);
+        assert!(self.conv.window_calls(&turn.limits) <= turn.limits.window_calls_max);
+        assert!(turn.main.calls_used <= turn.main.calls_max);
+        for (agent, sub) in &self.agents {
+            assert!(sub.run.calls_used <= sub.calls_granted, "{agent} used more than it was granted");
+            let node = turn.plan.node(agent).expect("a running agent is in the plan");
+            assert!(matches!(node.state, NodeState::Running { .. }));
+        }
+    }
+}
+
+fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::ResolvedCall>) -> EventBody {
+    EventBody::ModelReplied {
+        round,
+        text: reply.text.clone(),
+        calls,
+        finish: reply.finish,
+        usage: reply.usage,
+        model: reply.model.clone(),
+        backend: "test".to_owned(),
+    }
+}
+
+pub fn text_of(message: &Message) -> String {
+    match message {
+        Message::User { text, .. } | Message::Assistant { text, .. } | Message::Tool { text, .. } => text.clone(),
+    }
+}
+
+/// A state without what a live Engine cannot know: places in the log, and that a breaker let a run begin.
+pub fn timeless(conv: &Conversation) -> Conversation {
+    let mut conv = conv.clone();
+    conv.seq = Seq(0);
+    conv.at = Micros(0);
+    if let Some(turn) = &mut conv.turn
+        && let Phase::Acting(calls) = &mut turn.main.phase
+    {
+        calls.iter_mut().for_each(|open| open.started = false);
+    }
+    conv
+}
