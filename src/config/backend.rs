@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The largest key file that is read, in bytes.
-pub(super) const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
+const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
 
 /// One backend as it is written.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -103,7 +103,7 @@ impl BackendConfig {
 }
 
 /// The key in a file, without the white space around it. `what` names the setting.
-pub(super) fn read_key(path: &std::path::Path, what: &str) -> Result<Secret, ConfigError> {
+pub(crate) fn read_key(path: &std::path::Path, what: &str) -> Result<Secret, ConfigError> {
     use std::io::Read;
     let place = || Place::file(path);
     let failed = |e: std::io::Error| {

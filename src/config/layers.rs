@@ -309,7 +309,7 @@ fn offset_of(document: &Spanned<DeTable<'_>>, path: &[String], key: bool) -> usi
             (Some(inner), _) => inner.iter().find(|(k, _)| k.get_ref() == part).map(|(k, v)| (k.span().start, v)),
             (None, Some(items)) => {
                 let items: &toml::de::DeArray<'_> = items;
-                part.parse().ok().and_then(|at: usize| items.iter().nth(at)).map(|v| (v.span().start, v))
+                part.parse().ok().and_then(|at: usize| items.get(at)).map(|v| (v.span().start, v))
             }
             (None, None) => None,
         };

@@ -14,6 +14,7 @@ mod settings;
 mod show;
 mod typed;
 
+pub(crate) use backend::read_key;
 pub use backend::{BackendConfig, ReadyBackend};
 pub use convenience::idle_keys;
 pub use environment::Environment;

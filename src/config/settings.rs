@@ -19,6 +19,7 @@ use annie_store::{Durability, SqliteOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{backend::BackendConfig, typed::KeyError};
+use crate::door::DoorLimits;
 
 /// The whole configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct Config {
     pub timezone: Option<String>,
     /// The doors.
     pub server: Server,
+    /// What the doors allow.
+    pub doors: DoorLimits,
     /// Where everything is kept.
     pub data: Data,
     /// The database.
@@ -270,6 +273,14 @@ impl Config {
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
             ("turn", "window_ms", self.turn.window_ms),
             ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
+            ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
+            ("doors", "connections_max", self.doors.connections_max as u64),
+            ("doors", "requests_max", self.doors.requests_max as u64),
+            ("doors", "streams_max", self.doors.streams_max as u64),
+            ("doors", "streams_per_user_max", self.doors.streams_per_user_max as u64),
+            ("doors", "stream_ms_max", self.doors.stream_ms_max),
+            ("doors", "requests_per_minute_max", u64::from(self.doors.requests_per_minute_max)),
+            ("doors", "requests_burst_max", u64::from(self.doors.requests_burst_max)),
             ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
             ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
         ];

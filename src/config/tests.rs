@@ -224,6 +224,22 @@ require_key = true
 [client]
 url = "http://127.0.0.1:2"
 key_file = "k"
+[doors]
+body_bytes_max = 1
+body_ms_max = 2
+grpc_request_bytes_max = 3
+grpc_response_bytes_max = 4
+connections_max = 5
+requests_max = 6
+streams_max = 7
+streams_per_user_max = 8
+stream_ms_max = 9
+wait_s_max = 10
+requests_per_minute_max = 11
+requests_burst_max = 12
+drain_ms_max = 13
+allowed_hosts = ["a"]
+allowed_origins = ["b"]
 [data]
 folder = "d"
 [store]
@@ -337,7 +353,7 @@ fn the_sample_names_every_key_and_its_default_and_is_accepted() {
         (&config.limits, &config.turn, &config.queue, &config.breaker),
         (&usual.limits, &usual.turn, &usual.queue, &usual.breaker)
     );
-    assert_eq!((&config.server, &config.log, config.mode), (&usual.server, &usual.log, usual.mode));
+    assert_eq!((&config.server, &config.doors, &config.log), (&usual.server, &usual.doors, &usual.log));
     let model = &config.backend[0].model;
     let plain = annie_llm::ModelConfig::default();
     assert_eq!(

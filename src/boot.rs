@@ -1,0 +1,212 @@
+//! Puts the parts together: store, skills, models, kernel. The same for `serve` and for commands that run the kernel in
+//! their own process.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
+use annie_core::ports::{Env, Model, StoreError};
+use annie_llm::{LlmError, OfflinePlanner, OpenAiModel};
+use annie_skillkit::{FileCatalog, Runner, RunnerParts};
+use annie_store::SqliteStore;
+
+use crate::{
+    config::{Config, ConfigError, Environment, Loaded, Place},
+    system,
+};
+
+/// The name of the backend that is there when none is configured.
+pub const OFFLINE: &str = "offline";
+/// Rounds that the planner runs at a time: it only uses the processor.
+const OFFLINE_SLOTS: u32 = 8;
+
+/// Why the parts do not come together.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The configuration does not allow it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A backend cannot be built.
+    #[error(transparent)]
+    Model(#[from] LlmError),
+    /// The data folder cannot be used.
+    #[error("cannot use the data folder {}: {source}", folder.display())]
+    Store {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        source: StoreError,
+    },
+    /// The kernel does not start.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+/// A kernel that runs, and what it runs on.
+pub struct Assembled {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The skills.
+    pub catalog: Arc<FileCatalog>,
+    runner: Arc<Runner>,
+}
+
+/// The data folder that is meant.
+///
+/// # Errors
+/// If none is named and there is no home folder to put it into.
+pub fn data_folder(loaded: &Loaded) -> Result<PathBuf, ConfigError> {
+    loaded.config.data.folder.clone().or_else(|| loaded.environment.data_folder()).ok_or_else(|| {
+        let fix = "name one with --data, or set HOME";
+        ConfigError::new(Place::Default, "`data.folder` is not set and there is no home folder", fix)
+    })
+}
+
+/// Opens the store of a data folder, which is made if it is not there.
+///
+/// # Errors
+/// If the folder cannot be used, or another process uses it.
+pub async fn open_store(config: &Config, folder: &Path) -> Result<Arc<SqliteStore>, BootError> {
+    let failed = |source| BootError::Store { folder: folder.to_owned(), source };
+    Ok(Arc::new(SqliteStore::open(folder, config.store.options()).await.map_err(failed)?))
+}
+
+/// The models as configured, or the planner.
+///
+/// # Errors
+/// If a secret is missing or a client cannot be built.
+pub fn backends(config: &Config, environment: &Environment, env: &Env) -> Result<Vec<Backend>, BootError> {
+    if config.backend.is_empty() {
+        let model: Arc<dyn Model> = Arc::new(OfflinePlanner::new());
+        return Ok(vec![Backend { name: OFFLINE.to_owned(), slots: OFFLINE_SLOTS, model }]);
+    }
+    let build = |backend: &crate::config::BackendConfig| {
+        let ready = backend.ready(environment)?;
+        let name = ready.model.name.clone();
+        let model: Arc<dyn Model> = Arc::new(OpenAiModel::new(ready.model, env.entropy.clone())?);
+        Ok(Backend { name, slots: ready.slots, model })
+    };
+    config.backend.iter().map(build).collect()
+}
+
+/// How users are addressed.
+#[must_use]
+pub fn profiles(config: &Config, environment: &Environment) -> Profiles {
+    let zone = config.timezone.clone().unwrap_or_else(|| environment.timezone());
+    let by_user: BTreeMap<String, Profile> = config
+        .user
+        .iter()
+        .map(|(id, person)| {
+            let timezone = person.timezone.clone().unwrap_or_else(|| zone.clone());
+            (id.clone(), Profile { name: person.name.clone(), timezone })
+        })
+        .collect();
+    Profiles { by_user, default: Profile { name: String::new(), timezone: zone } }
+}
+
+/// Starts a kernel on a data folder. What was open there goes on.
+///
+/// # Errors
+/// If a part is missing or does not start; then nothing is left running.
+pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootError> {
+    let env = system::env();
+    let Loaded { config, environment, .. } = loaded;
+    let backends = backends(config, environment, &env)?;
+    let store = open_store(config, folder).await?;
+    let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
+    let runner = Arc::new(Runner::new(RunnerParts {
+        todos: store.clone(),
+        memories: store.clone(),
+        catalog: catalog.clone(),
+        notes_folder: folder.join("notes"),
+    }));
+    let kernel = Kernel::start(Parts {
+        env,
+        store,
+        catalog: catalog.clone(),
+        runner: runner.clone(),
+        backends,
+        profiles: profiles(config, environment),
+        limits: config.kernel_limits(),
+    })
+    .await?;
+    Ok(Assembled { kernel, catalog, runner })
+}
+
+impl Assembled {
+    /// Reads skills again whenever their files change. The watch is a part of the tree: it begins again when the folder was
+    /// removed or the watcher broke.
+    pub fn watch_skills(&self) {
+        let catalog = self.catalog.clone();
+        self.kernel.run_resource(
+            "skills",
+            Arc::new(move || {
+                let watch = catalog.clone().watch();
+                Box::pin(async move { watch.await.map_err(|e| e.to_string()) })
+            }),
+        );
+    }
+
+    /// Ends in good order: what is open goes on after the next start.
+    pub async fn stop(self) {
+        self.kernel.drain();
+        self.runner.settle().await;
+        self.kernel.stop().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::ids::UserId;
+
+    use super::*;
+    use crate::config::Sources;
+
+    fn loaded(variables: &[(&str, &str)]) -> Loaded {
+        Sources { environment: Environment::of(variables), ..Sources::default() }.load().unwrap()
+    }
+
+    #[test]
+    fn users_are_addressed_as_configured_and_others_in_this_machines_time() {
+        let loaded = loaded(&[
+            ("TZ", "Asia/Tokyo"),
+            ("ANNIE__USER__ANN__NAME", "Ann"),
+            ("ANNIE__USER__BOB__TIMEZONE", "Europe/Prague"),
+        ]);
+        let profiles = profiles(&loaded.config, &loaded.environment);
+        let of = |user: &str| profiles.of(&UserId::new(user).unwrap()).clone();
+        assert_eq!(of("ann"), Profile { name: "Ann".into(), timezone: "Asia/Tokyo".into() });
+        assert_eq!(of("bob"), Profile { name: String::new(), timezone: "Europe/Prague".into() });
+        assert_eq!(of("eve").timezone, "Asia/Tokyo");
+        let general = Config { timezone: Some("Africa/Cairo".into()), ..loaded.config };
+        assert_eq!(super::profiles(&general, &loaded.environment).default.timezone, "Africa/Cairo");
+    }
+
+    #[test]
+    fn without_a_backend_the_planner_answers_and_with_one_it_does_not() {
+        let env = system::env();
+        let none = loaded(&[]);
+        let planner = backends(&none.config, &none.environment, &env).unwrap();
+        assert_eq!((planner.len(), planner[0].name.as_str(), planner[0].slots), (1, OFFLINE, OFFLINE_SLOTS));
+        let one = loaded(&[
+            ("ANNIE_MODEL", "m"),
+            ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1"),
+            ("ANNIE__BACKEND__0__SLOTS", "1"),
+            ("ANNIE__BACKEND__0__NAME", "gpu"),
+        ]);
+        let real = backends(&one.config, &one.environment, &env).unwrap();
+        assert_eq!((real.len(), real[0].name.as_str(), real[0].slots, real[0].model.id()), (1, "gpu", 1, "m"));
+    }
+
+    #[test]
+    fn the_data_folder_is_the_named_one_or_the_users_own() {
+        let named = loaded(&[("ANNIE__DATA__FOLDER", "/srv/annie"), ("HOME", "/home/ann")]);
+        assert_eq!(data_folder(&named).unwrap(), Path::new("/srv/annie"));
+        let own = loaded(&[("HOME", "/home/ann")]);
+        assert_eq!(data_folder(&own).unwrap(), Path::new("/home/ann/.local/share/annie"));
+        assert!(data_folder(&loaded(&[])).unwrap_err().fix.contains("--data"));
+    }
+}

@@ -1,0 +1,335 @@
+//! The command line: every command, flag and its help.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use annie_core::{
+    event::Mode,
+    ids::{ConversationId, TaskId},
+};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// A kernel for AI agents: talk to it, look into it, operate it.
+#[derive(Debug, Parser)]
+#[command(name = "annie", version, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  annie ask \"Create a task to review PR 42 due tomorrow\"
+  annie chat
+  annie serve
+  annie config init && annie doctor
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 130 Ctrl-C.
+Without a server, ask and chat run the kernel in this process on the data folder.";
+
+/// Flags of every command.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Global {
+    /// Read this configuration file too; it wins over the usual ones
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Use this data folder
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub data: Option<PathBuf>,
+    /// Talk to the server at this address, and to no other
+    #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
+    pub url: Option<String>,
+    /// Show the server the key in this file
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+    /// Write JSON on stdout, one object a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No colours, no drafts
+    #[arg(long, global = true, visible_alias = "no-color")]
+    pub plain: bool,
+    /// Say nothing but data and errors
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the server
+    Serve(Serve),
+    /// Ask one thing, and see the agents and skills that work for the answer
+    Ask(Ask),
+    /// Talk, line by line
+    Chat(Chat),
+    /// How the server is
+    Status,
+    /// Look at the living actors, and operate them
+    Actors {
+        /// What to do.
+        #[command(subcommand)]
+        command: Actors,
+    },
+    /// Messages and what became of them
+    #[command(visible_alias = "jobs")]
+    Tasks {
+        /// What to do.
+        #[command(subcommand)]
+        command: Tasks,
+    },
+    /// What Annie can do
+    #[command(disable_help_subcommand = true)]
+    Skills {
+        /// What to do.
+        #[command(subcommand)]
+        command: Skills,
+    },
+    /// API keys
+    Key {
+        /// What to do.
+        #[command(subcommand)]
+        command: Key,
+    },
+    /// The configuration
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Check data folder, database, skills, backends, disk and clock
+    Doctor,
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+/// `annie serve`
+#[derive(Debug, Default, Args)]
+pub struct Serve {
+    /// Listen here
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub bind: Option<SocketAddr>,
+    /// Listen on this port of the configured address; 0 takes a free one
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Once ready, write address and process id as JSON into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ready_file: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, trace, or for each module
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+}
+
+/// Where a message is said.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Place {
+    /// Talk in this conversation: its id, or any name of your own
+    #[arg(long, short, value_name = "ID|NAME", conflicts_with = "new")]
+    pub conversation: Option<String>,
+    /// Begin a new conversation, which the next commands go on with
+    #[arg(long)]
+    pub new: bool,
+    /// How the turn runs
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
+}
+
+/// `annie ask`
+#[derive(Debug, Default, Args)]
+#[command(
+    after_help = "Examples:\n  annie ask \"what is due?\"\n  git diff | annie ask -\n  annie ask --json \"what is due?\" | jq -r 'select(.kind == \"result\").text'"
+)]
+pub struct Ask {
+    /// What to say; `-` reads it from stdin
+    #[arg(required = true, num_args = 1..)]
+    pub text: Vec<String>,
+    /// Where to say it.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// `annie chat`
+#[derive(Debug, Default, Args)]
+#[command(
+    after_help = "Inside: /help, /status, /cancel, /new, /quit. Ctrl-C stops the running answer, twice it ends the chat."
+)]
+pub struct Chat {
+    /// Where to say it.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// How turns run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// An orchestrator with sub-agents
+    #[value(name = "multi_agent")]
+    MultiAgent,
+    /// One agent with all skills behind one tool
+    #[value(name = "single_loop")]
+    SingleLoop,
+    /// One agent with a tool for each skill
+    #[value(name = "direct")]
+    Direct,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::MultiAgent => Self::MultiAgent,
+            ModeArg::SingleLoop => Self::SingleLoop,
+            ModeArg::Direct => Self::Direct,
+        }
+    }
+}
+
+/// `annie actors`
+#[derive(Debug, Subcommand)]
+pub enum Actors {
+    /// All of them
+    Tree,
+    /// One of them, with its own view of its state
+    Show {
+        /// Where it stands: /scheduler
+        path: String,
+    },
+    /// End one in good order; a permanent one starts again
+    Stop(OneActor),
+    /// End one at once, as a fault would
+    Kill(OneActor),
+    /// End one and start it again
+    Restart(OneActor),
+    /// The last deaths that nobody asked for
+    Crashes,
+}
+
+/// Which life of which actor.
+#[derive(Debug, Clone, Args)]
+pub struct OneActor {
+    /// Where it stands: /scheduler
+    pub path: String,
+    /// Only this life of it, as `tree` shows it
+    #[arg(long, value_name = "N")]
+    pub incarnation: Option<u64>,
+}
+
+/// `annie tasks`
+#[derive(Debug, Subcommand)]
+pub enum Tasks {
+    /// The newest ones
+    List {
+        /// Only those that have not ended
+        #[arg(long)]
+        open: bool,
+        /// At most so many
+        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+        limit: u32,
+    },
+    /// One of them
+    Show {
+        /// Its id
+        id: TaskId,
+    },
+    /// Stop one
+    Cancel {
+        /// Its id
+        id: TaskId,
+    },
+}
+
+/// `annie skills`
+#[derive(Debug, Subcommand)]
+pub enum Skills {
+    /// All of them
+    List {
+        /// Only those of this domain
+        domain: Option<String>,
+    },
+    /// How to use one
+    Help {
+        /// Its name: tasks.create
+        name: String,
+    },
+    /// Check skill files strictly
+    Validate {
+        /// A folder of skills, one skill's folder, or a file; default: the data folder's
+        #[arg(value_hint = ValueHint::AnyPath)]
+        path: Option<PathBuf>,
+    },
+}
+
+/// `annie key`
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make one; its text is shown this once
+    Create {
+        /// A name for people
+        name: String,
+        /// Whose data it opens; default: server.user
+        #[arg(long)]
+        user: Option<String>,
+        /// What it may do: chat, jobs:read, jobs:control, ops:read, ops:control, admin, impersonate
+        #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', default_values = ["chat", "jobs:read", "jobs:control"])]
+        scopes: Vec<String>,
+        /// It ends after so many days
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+        days: Option<u32>,
+        /// Write its text into this new file of mode 0600 instead of stdout
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        out: Option<PathBuf>,
+    },
+    /// All of them, without their secrets
+    List,
+    /// End one for good
+    Revoke {
+        /// Its id, as `list` shows it
+        id: String,
+    },
+}
+
+/// `annie config`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Write a commented file of mode 0600
+    Init {
+        /// Where; default: the user's own
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Check a file, or everything that counts
+    Check {
+        /// This file alone
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// What counts, secrets masked
+    Show {
+        /// Also where each value comes from
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+/// A conversation as people name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named {
+    /// By its id.
+    Id(ConversationId),
+    /// By a name of their own.
+    Key(String),
+}
+
+impl Named {
+    /// An id if it is one, otherwise a name.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Key(text.to_owned()), Self::Id)
+    }
+}

@@ -1,0 +1,232 @@
+//! `annie doctor`: checks everything that a start needs, and says how to put right what is wrong.
+
+use std::path::Path;
+
+use annie_core::{
+    event::Scope,
+    ports::{Keys, Log, Records},
+    time::Micros,
+};
+use annie_skillkit::Severity;
+use serde::Serialize;
+
+use super::{
+    console::{Ink, tame},
+    failure::{Exit, Failure},
+    site::Site,
+    skills,
+};
+use crate::{boot, system};
+
+/// Free space below which the doctor warns, and below which it calls it a fault, in bytes.
+const FREE_BYTES_WARN: u64 = 1024 * 1024 * 1024;
+const FREE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+/// No honest clock is before this: 2025-01-01.
+const CLOCK_MIN: Micros = Micros(1_735_689_600_000_000);
+/// So much a clock may be behind what is stored, in milliseconds.
+const CLOCK_BEHIND_MS_MAX: u64 = 60_000;
+
+/// How one thing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Ok,
+    Warning,
+    Fault,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(what: &'static str, detail: impl Into<String>) -> Self {
+        Self { what, state: State::Ok, detail: detail.into(), fix: None }
+    }
+
+    fn warning(what: &'static str, detail: impl Into<String>, fix: &str) -> Self {
+        Self { what, state: State::Warning, detail: detail.into(), fix: Some(fix.to_owned()) }
+    }
+
+    fn fault(what: &'static str, failure: &Failure) -> Self {
+        Self { what, state: State::Fault, detail: failure.what.clone(), fix: failure.fix.clone() }
+    }
+}
+
+/// `annie doctor`
+///
+/// # Errors
+/// If something is wrong that hinders a start.
+pub async fn run(site: &Site) -> Result<(), Failure> {
+    let mut found = vec![configuration(site), folder(&site.folder)];
+    found.extend(disk(&site.folder));
+    found.extend(data(site).await?);
+    found.extend(skill_files(site));
+    found.extend(backends(site).await);
+    let faults = found.iter().filter(|f| f.state == State::Fault).count();
+    for finding in &found {
+        if site.console.is_json() {
+            site.console.json(finding)?;
+            continue;
+        }
+        let sign = match finding.state {
+            State::Ok => "ok     ",
+            State::Warning => "warning",
+            State::Fault => "FAULT  ",
+        };
+        site.console.line(&format!("{sign}  {:<14} {}", finding.what, tame(&finding.detail)))?;
+        if let Some(fix) = &finding.fix {
+            site.console.line(&format!("{:<24} fix: {}", "", tame(fix)))?;
+        }
+    }
+    if faults > 0 {
+        return Err(
+            Failure::new(Exit::Failure, format!("{faults} fault(s)")).fix("put right what is marked FAULT above")
+        );
+    }
+    site.console.say(&site.console.ink(Ink::Good, "nothing hinders a start"));
+    Ok(())
+}
+
+fn configuration(site: &Site) -> Finding {
+    let files: Vec<String> = site.loaded.files.iter().map(|f| f.display().to_string()).collect();
+    Finding::ok("configuration", if files.is_empty() { "defaults, no file".to_owned() } else { files.join(", ") })
+}
+
+fn folder(path: &Path) -> Finding {
+    const WHAT: &str = "data folder";
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Finding::ok(WHAT, format!("{shown} is not there yet; the first start makes it"))
+        }
+        Err(e) => Finding::fault(WHAT, &Failure::io(&format!("cannot look at {shown}"), &e)),
+        Ok(there) if !there.is_dir() => {
+            let failure = Failure::new(Exit::Failure, format!("{shown} is no folder"));
+            Finding::fault(WHAT, &failure.fix("name another with --data"))
+        }
+        Ok(there) => {
+            let mode = std::os::unix::fs::PermissionsExt::mode(&there.permissions()) & 0o777;
+            if mode & 0o077 == 0 {
+                return Finding::ok(WHAT, shown.to_string());
+            }
+            let detail = format!("{shown} is open to other users of this machine (mode {mode:o})");
+            Finding::warning(WHAT, detail, "chmod 700 it")
+        }
+    }
+}
+
+fn disk(path: &Path) -> Option<Finding> {
+    const WHAT: &str = "disk";
+    let there = path.ancestors().find(|p| p.exists())?;
+    let space = match rustix::fs::statvfs(there) {
+        Ok(space) => space,
+        Err(e) => return Some(Finding::warning(WHAT, format!("cannot tell the free space: {e}"), "check the mount")),
+    };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let detail = format!("{} MB free", free / (1024 * 1024));
+    Some(match free {
+        0..FREE_BYTES_MIN => {
+            let failure = Failure::new(Exit::Failure, format!("only {detail}"));
+            Finding::fault(WHAT, &failure.fix("make room, or take another folder with --data"))
+        }
+        FREE_BYTES_MIN..FREE_BYTES_WARN => Finding::warning(WHAT, format!("only {detail}"), "make room soon"),
+        _ => Finding::ok(WHAT, detail),
+    })
+}
+
+/// Lock, database, clock and keys: through the server if one runs, since it holds the lock.
+async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
+    const WHAT: &str = "database";
+    if let Some(client) = site.server().await? {
+        let mut found = vec![Finding::ok("server", format!("runs at {}", client.url()))];
+        match client.get("/readyz").await {
+            Ok(_) => found.push(Finding::ok(WHAT, "the server says that it answers")),
+            Err(failure) => found.push(Finding::fault(WHAT, &failure)),
+        }
+        return Ok(found);
+    }
+    let now = system::env().now();
+    if now < CLOCK_MIN {
+        let failure = Failure::new(Exit::Failure, format!("it is not {now}")).fix("set the clock");
+        return Ok(vec![Finding::fault("clock", &failure)]);
+    }
+    if !site.folder.join("annie.db").exists() {
+        let no_data = Finding::ok(WHAT, "not there yet; the first start makes it");
+        return Ok(vec![no_data, Finding::ok("clock", now.to_string())]);
+    }
+    let store = match site.store().await {
+        Ok(store) => store,
+        Err(failure) => return Ok(vec![Finding::fault(WHAT, &failure)]),
+    };
+    let mut found = Vec::new();
+    match store.ping().await {
+        Ok(()) => found.push(Finding::ok(WHAT, "opens, answers, and its tables are up to date")),
+        Err(e) => found.push(Finding::fault(WHAT, &crate::error::AppError::from(e).into())),
+    }
+    let newest = store
+        .conversations(Scope::Operator, Micros(i64::MAX), 1)
+        .await
+        .ok()
+        .and_then(|rows| rows.first().map(|r| r.updated_at));
+    let behind_ms = newest.map_or(0, |newest| newest.since_ms(now));
+    found.push(if behind_ms > CLOCK_BEHIND_MS_MAX {
+        let detail = format!("{now} is {} s behind the newest stored event", behind_ms / 1_000);
+        Finding::warning("clock", detail, "set the clock")
+    } else {
+        Finding::ok("clock", now.to_string())
+    });
+    let config = &site.loaded.config.server;
+    let has_keys = store.keys().await.map(|keys| !keys.is_empty()).unwrap_or(false);
+    if !has_keys && (config.require_key || !config.bind.ip().is_loopback()) {
+        let failure = Failure::new(Exit::Failure, format!("{} needs a key, and there is none", config.bind));
+        found.push(Finding::fault("keys", &failure.fix("annie key create NAME --scope admin")));
+    }
+    Ok(found)
+}
+
+fn skill_files(site: &Site) -> Vec<Finding> {
+    use annie_core::ports::Catalog;
+    const WHAT: &str = "skills";
+    let catalog = skills::catalog(site);
+    let mut found = vec![Finding::ok(WHAT, format!("{} of them", catalog.skills().iter().count()))];
+    found.extend(catalog.problems().iter().filter_map(|problem| match problem.severity {
+        Severity::Error => {
+            let failure = Failure::new(Exit::Failure, problem.to_string());
+            Some(Finding { state: State::Warning, ..Finding::fault(WHAT, &failure) })
+        }
+        Severity::Lenient => Some(Finding::warning(WHAT, problem.to_string(), "annie skills validate")),
+        Severity::Notice => None,
+    }));
+    found
+}
+
+async fn backends(site: &Site) -> Vec<Finding> {
+    const WHAT: &str = "backend";
+    let loaded = &site.loaded;
+    let all = match boot::backends(&loaded.config, &loaded.environment, &system::env()) {
+        Ok(all) => all,
+        Err(e) => return vec![Finding::fault(WHAT, &e.into())],
+    };
+    let mut found = Vec::new();
+    for backend in all {
+        let shown = format!("{} ({}, {})", backend.name, backend.model.id(), backend.model.about());
+        found.push(match backend.model.check().await {
+            Ok(()) if loaded.config.backend.is_empty() => {
+                Finding::warning(WHAT, shown, "configure a language model: annie config init")
+            }
+            Ok(()) => Finding::ok(WHAT, format!("{shown} answers")),
+            Err(e) => {
+                let failure = Failure::new(Exit::Failure, format!("{shown}: {e}"));
+                Finding::fault(WHAT, &failure.fix("check base_url, the key, and whether the server runs"))
+            }
+        });
+    }
+    found
+}

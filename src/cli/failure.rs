@@ -1,0 +1,160 @@
+//! Why a command did not do it: what, why, how to put it right, and the exit code that scripts look at.
+
+use std::io;
+
+use annie_actors::KernelError;
+use annie_core::ports::StoreErrorKind;
+
+use crate::{
+    boot::BootError,
+    config::ConfigError,
+    error::{AppError, Code, Fault},
+};
+
+/// Exit codes (0 is done).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It did not work.
+    Failure = 1,
+    /// The command line or the configuration is wrong.
+    Usage = 2,
+    /// There is no such thing.
+    NotFound = 3,
+    /// No key, or one that may not do this.
+    Auth = 4,
+    /// No server, a locked data folder, a full queue: later it may work.
+    Unavailable = 5,
+    /// Ctrl-C.
+    Interrupted = 130,
+    /// Nobody reads stdout any more: as if by the signal for that, and without a word.
+    Unread = 141,
+}
+
+/// A command that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What, and why.
+    pub what: String,
+    /// How to put it right.
+    pub fix: Option<String>,
+    /// The request's id at the server.
+    pub request_id: Option<String>,
+}
+
+impl Failure {
+    /// A failure with an exit code.
+    #[must_use]
+    pub fn new(exit: Exit, what: impl Into<String>) -> Self {
+        Self { exit, what: what.into(), fix: None, request_id: None }
+    }
+
+    /// With a way out.
+    #[must_use]
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into()).filter(|fix: &String| !fix.is_empty());
+        self
+    }
+
+    /// Stopped by Ctrl-C.
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(Exit::Interrupted, "stopped")
+    }
+
+    /// Input or output of this command failed.
+    #[must_use]
+    pub fn io(what: &str, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Exit::Unread, what);
+        }
+        Self::new(Exit::Failure, format!("{what}: {error}"))
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(e: ConfigError) -> Self {
+        Self::new(Exit::Usage, e.to_string()).fix(e.fix)
+    }
+}
+
+impl From<BootError> for Failure {
+    fn from(e: BootError) -> Self {
+        match e {
+            BootError::Config(e) => e.into(),
+            BootError::Model(e) => {
+                Self::new(Exit::Usage, e.to_string()).fix("check the [[backend]] tables with `annie config show`")
+            }
+            BootError::Kernel(e) => e.into(),
+            BootError::Store { ref source, ref folder } => {
+                let folder = folder.display();
+                let (exit, fix) = match source.kind {
+                    StoreErrorKind::Locked => (
+                        Exit::Unavailable,
+                        format!(
+                            "another annie uses it: name its server with --url, stop it, or take another folder with --data (this one is {folder})"
+                        ),
+                    ),
+                    StoreErrorKind::Full => {
+                        (Exit::Unavailable, "make room on the disk, or raise store.database_bytes_max".to_owned())
+                    }
+                    StoreErrorKind::Corrupt => (
+                        Exit::Failure,
+                        "use the version of annie that wrote it, or restore a backup; `annie doctor` says more"
+                            .to_owned(),
+                    ),
+                    StoreErrorKind::Unavailable | StoreErrorKind::Internal => (
+                        Exit::Failure,
+                        "check that the folder is yours and writable, or take another with --data".to_owned(),
+                    ),
+                };
+                Self::new(exit, e.to_string()).fix(fix)
+            }
+        }
+    }
+}
+
+impl From<KernelError> for Failure {
+    fn from(e: KernelError) -> Self {
+        Fault::from(e).into()
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        let failure = Self::new(exit_of(fault.code.http()), fault.detail.clone());
+        match fault.retry_after_s() {
+            Some(s) if fault.code != Code::QueueFull => failure.fix(format!("try again in {s} s")),
+            _ => failure,
+        }
+    }
+}
+
+impl From<AppError> for Failure {
+    fn from(e: AppError) -> Self {
+        match e {
+            AppError::Listen { at, source } => {
+                let fix = "stop what listens there, or take another address with --bind (`--port 0` takes a free one)";
+                Self::new(Exit::Failure, format!("cannot listen on {at}: {source}")).fix(fix)
+            }
+            AppError::Kernel(e) => e.into(),
+            AppError::Fault(e) => e.into(),
+            AppError::Store(e) => Fault::from(e).into(),
+            other => Self::new(Exit::Failure, other.to_string()),
+        }
+    }
+}
+
+/// The exit code for an HTTP status.
+#[must_use]
+pub fn exit_of(status: u16) -> Exit {
+    match status {
+        401 | 403 => Exit::Auth,
+        404 => Exit::NotFound,
+        429 | 502 | 503 | 504 => Exit::Unavailable,
+        400 | 405 | 413 | 415 => Exit::Usage,
+        _ => Exit::Failure,
+    }
+}

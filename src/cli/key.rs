@@ -1,0 +1,143 @@
+//! `annie key`: API keys, at a running server or in the data folder.
+
+use std::{io::Write, path::Path};
+
+use annie_core::{ids::UserId, ports::ApiKey, time::Micros};
+use serde_json::{Value, json};
+
+use super::{
+    args::Key,
+    client::encoded,
+    console::table,
+    failure::{Exit, Failure},
+    site::Site,
+};
+use crate::{
+    auth::{KeyScope, NewKey, create_key, list_keys, revoke_key},
+    system,
+};
+
+/// `annie key`
+///
+/// # Errors
+/// If the key is not acceptable or not there, or neither server nor data folder answers.
+pub async fn run(site: &Site, command: Key) -> Result<(), Failure> {
+    match command {
+        Key::Create { name, user, scopes, days, out } => {
+            let user = user.map_or_else(|| Ok(site.user()), UserId::new);
+            let user = user.map_err(|e| Failure::new(Exit::Usage, e.to_string()))?;
+            create(site, Wish { name, user, scopes, days }, out.as_deref()).await
+        }
+        Key::List => list(site).await,
+        Key::Revoke { id } => revoke(site, &id).await,
+    }
+}
+
+struct Wish {
+    name: String,
+    user: UserId,
+    scopes: Vec<String>,
+    days: Option<u32>,
+}
+
+async fn create(site: &Site, wish: Wish, out: Option<&Path>) -> Result<(), Failure> {
+    let scopes = wish.scopes.iter().map(|s| s.parse::<KeyScope>().map_err(|e| Failure::new(Exit::Usage, e)));
+    let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
+    // The file is made first: a key that cannot be handed over must not come to be.
+    let file = out.map(new_file).transpose()?;
+    let mut made = match site.server().await? {
+        Some(client) => {
+            let mut body = json!({"name": wish.name, "user": wish.user, "scopes": wish.scopes});
+            if let Some(days) = wish.days {
+                body["expires_in_days"] = json!(days);
+            }
+            client.post("/api/v1/keys", &body).await?
+        }
+        None => {
+            let (store, env) = (site.store().await?, system::env());
+            let expires_at = wish.days.map(|days| env.now().plus_ms(i64::from(days) * 86_400_000));
+            let new = NewKey { name: wish.name, user: wish.user, scopes, expires_at };
+            let (key, secret) = create_key(&*store, new, &env).await?;
+            let mut made = value(&key);
+            made["secret"] = json!(secret);
+            made
+        }
+    };
+    let secret = made["secret"].as_str().unwrap_or_default().to_owned();
+    if let Some((mut file, path)) = file.zip(out) {
+        writeln!(file, "{secret}").map_err(|e| Failure::io(&format!("cannot write {}", path.display()), &e))?;
+        if let Some(made) = made.as_object_mut() {
+            made.remove("secret");
+        }
+        site.console.say(&format!("the key is in {}; use it with --key-file", path.display()));
+        return if site.console.is_json() { site.console.json(&made) } else { Ok(()) };
+    }
+    if site.console.is_json() {
+        return site.console.json(&made);
+    }
+    site.console.say(
+        "this key is shown this once; send it as `Authorization: Bearer KEY`, or put it into a file for --key-file:",
+    );
+    site.console.line(&secret)
+}
+
+fn new_file(path: &Path) -> Result<std::fs::File, Failure> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map_err(|e| Failure::io(&format!("cannot make {}", path.display()), &e))
+}
+
+/// A key as the server tells it.
+fn value(key: &ApiKey) -> Value {
+    let mut value = json!({
+        "id": key.id, "name": key.name, "user": key.user, "scopes": key.scopes, "created_at": key.created_at.to_string(),
+    });
+    let dates = [("expires_at", key.expires_at), ("last_used_at", key.last_used_at), ("revoked_at", key.revoked_at)];
+    for (name, at) in dates {
+        if let Some(at) = at {
+            value[name] = json!(Micros::to_string(&at));
+        }
+    }
+    value
+}
+
+async fn list(site: &Site) -> Result<(), Failure> {
+    let answer = match site.server().await? {
+        Some(client) => client.get("/api/v1/keys").await?,
+        None => {
+            let keys = list_keys(&*site.store().await?).await?;
+            json!({"keys": keys.iter().map(value).collect::<Vec<_>>()})
+        }
+    };
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let keys: Vec<&Value> = answer["keys"].as_array().into_iter().flatten().collect();
+    if keys.is_empty() {
+        site.console.say("there is no key: only this machine is let in");
+        return Ok(());
+    }
+    let rows = keys.iter().map(|key| {
+        let text = |name: &str| key[name].as_str().unwrap_or_default().to_owned();
+        let scopes: Vec<&str> = key["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let state = match (key["revoked_at"].as_str(), key["expires_at"].as_str()) {
+            (Some(at), _) => format!("revoked {at}"),
+            (None, Some(at)) => format!("until {at}"),
+            (None, None) => "valid".to_owned(),
+        };
+        vec![text("id"), text("name"), text("user"), scopes.join(","), text("last_used_at"), state]
+    });
+    site.console.line(&table(&["id", "name", "user", "scopes", "last used", "state"], rows.collect()))
+}
+
+async fn revoke(site: &Site, id: &str) -> Result<(), Failure> {
+    let key = match site.server().await? {
+        Some(client) => client.post(&format!("/api/v1/keys/{}/revoke", encoded(id)), &json!({})).await?,
+        None => value(&revoke_key(&*site.store().await?, id, &system::env()).await?),
+    };
+    if site.console.is_json() {
+        return site.console.json(&key);
+    }
+    site.console.line(&format!("revoked {id}: it opens nothing any more"))
+}

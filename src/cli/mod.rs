@@ -1,0 +1,181 @@
+//! The command line: one file for each noun. Data goes to stdout, messages to stderr, and the exit code says how it went.
+
+mod actors;
+mod args;
+mod ask;
+mod chat;
+mod client;
+mod config;
+mod console;
+mod doctor;
+mod failure;
+mod key;
+mod serve;
+mod service;
+mod site;
+mod skills;
+mod status;
+mod talk;
+mod tasks;
+mod watch;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use args::{Cli, Command, ConfigCommand, Global, Serve};
+use clap::{CommandFactory, Parser};
+use console::{Console, Manner};
+use failure::{Exit, Failure};
+use serde_json::json;
+use site::Site;
+use toml::Value;
+
+use crate::{
+    boot,
+    config::{Environment, Flag, Loaded, Place, Sources},
+    telemetry,
+};
+
+/// How long the runtime may take to end after the last word, in milliseconds: stdin is read on a thread that nobody can
+/// wake.
+const END_MS_MAX: u64 = 50;
+
+/// Runs a command line to its exit code.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no errors and go to stdout.
+            let code = e.exit_code();
+            let _ = e.print();
+            return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    let Global { json, plain, quiet, .. } = cli.global;
+    let console = Console::of_process(Manner { json, plain, quiet }, &environment);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            console.error(&Failure::io("cannot start the runtime", &e));
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(run(cli, console.clone(), environment));
+    runtime.shutdown_timeout(std::time::Duration::from_millis(END_MS_MAX));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tell(&console, &failure);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn tell(console: &Console, failure: &Failure) {
+    if failure.exit == Exit::Unread {
+        return;
+    }
+    if console.is_json() {
+        let Failure { exit, what, fix, request_id } = failure;
+        let error = json!({"what": what, "fix": fix, "request_id": request_id, "exit": *exit as u8});
+        return console.say_always(&json!({"error": error}).to_string());
+    }
+    console.error(failure);
+}
+
+async fn run(cli: Cli, console: Console, environment: Environment) -> Result<(), Failure> {
+    let Cli { global, command } = cli;
+    // What needs no configuration works with a broken one.
+    match command {
+        Command::Version => version(&console),
+        Command::Completions { shell } => completions(&console, shell),
+        Command::Config { command: ConfigCommand::Init { file } } => config::init(&console, &environment, file),
+        Command::Config { command: ConfigCommand::Check { file: Some(file) } } => config::check_file(&console, file),
+        command => with_config(global, command, console, environment).await,
+    }
+}
+
+async fn with_config(
+    global: Global,
+    command: Command,
+    console: Console,
+    environment: Environment,
+) -> Result<(), Failure> {
+    let mut flags = global_flags(&global);
+    if let Command::Serve(serve) = &command {
+        flags.extend(serve_flags(serve));
+    }
+    let mut loaded = Sources::usual(environment, global.config, flags).load()?;
+    if let Command::Serve(Serve { port: Some(port), .. }) = &command {
+        loaded.config.server.bind.set_port(*port);
+    }
+    match command {
+        Command::Config { command: ConfigCommand::Check { .. } } => return config::check_all(&console, &loaded),
+        Command::Config { command: ConfigCommand::Show { origin } } => return config::show(&console, &loaded, origin),
+        _ => {}
+    }
+    begin_log(&mut loaded, &command);
+    let folder = boot::data_folder(&loaded)?;
+    let site = Site { loaded, console, folder };
+    match command {
+        Command::Serve(serve) => serve::run(&site, serve).await,
+        Command::Ask(ask) => ask::run(&site, ask).await,
+        Command::Chat(chat) => chat::run(&site, chat).await,
+        Command::Status => status::run(&site).await,
+        Command::Actors { command } => actors::run(&site, command).await,
+        Command::Tasks { command } => tasks::run(&site, command).await,
+        Command::Skills { command } => skills::run(&site, command).await,
+        Command::Key { command } => key::run(&site, command).await,
+        Command::Doctor => doctor::run(&site).await,
+        Command::Config { .. } | Command::Version | Command::Completions { .. } => Ok(()),
+    }
+}
+
+/// A server logs as configured. Other commands speak for themselves, and log only what somebody asked for.
+fn begin_log(loaded: &mut Loaded, command: &Command) {
+    let is_server = matches!(command, Command::Serve(_));
+    if !is_server && loaded.origin(&["log", "level"]) == Place::Default {
+        "off".clone_into(&mut loaded.config.log.level);
+    }
+    telemetry::log(&loaded.config.log, &loaded.environment);
+}
+
+fn global_flags(global: &Global) -> Vec<Flag> {
+    let path = |path: &std::path::PathBuf| Value::from(path.to_string_lossy().into_owned());
+    let flags = [
+        global.data.as_ref().map(|p| Flag { name: "--data", path: &["data", "folder"], value: path(p) }),
+        global.url.as_ref().map(|u| Flag { name: "--url", path: &["client", "url"], value: u.as_str().into() }),
+        global.key_file.as_ref().map(|p| Flag { name: "--key-file", path: &["client", "key_file"], value: path(p) }),
+    ];
+    flags.into_iter().flatten().collect()
+}
+
+fn serve_flags(serve: &Serve) -> Vec<Flag> {
+    let flags = [
+        serve.bind.map(|at| Flag { name: "--bind", path: &["server", "bind"], value: at.to_string().into() }),
+        serve.log_level.as_ref().map(|l| Flag {
+            name: "--log-level",
+            path: &["log", "level"],
+            value: l.as_str().into(),
+        }),
+    ];
+    flags.into_iter().flatten().collect()
+}
+
+fn version(console: &Console) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    if console.is_json() {
+        console.json(&json!({"version": version}))
+    } else {
+        console.line(&format!("annie {version}"))
+    }
+}
+
+fn completions(console: &Console, shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "annie", &mut script);
+    console.data(&String::from_utf8_lossy(&script))
+}
+
+#[cfg(test)]
+mod tests;

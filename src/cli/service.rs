@@ -1,0 +1,76 @@
+//! The service manager's protocol (`sd_notify`): a datagram to the socket that it names, if it names one.
+
+use std::{
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
+    time::Duration,
+};
+
+use annie_actors::Kernel;
+
+use crate::config::Environment;
+
+/// Tells the service manager something; nobody is there without `NOTIFY_SOCKET`.
+pub fn notify(environment: &Environment, message: &str) {
+    let Some(name) = environment.get("NOTIFY_SOCKET") else { return };
+    let address = match name.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(name),
+    };
+    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address));
+    if let Err(error) = sent {
+        tracing::warn!(%error, message, "the service manager cannot be told");
+    }
+}
+
+/// How often the service manager's watchdog wants to hear, with some to spare; nothing if it wants nothing of us.
+#[must_use]
+pub fn watchdog_every(environment: &Environment) -> Option<Duration> {
+    let is_meant = environment.get("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+    let us: u64 = environment.get("WATCHDOG_USEC")?.parse().ok()?;
+    (is_meant && us > 0).then(|| Duration::from_micros((us / 3).max(1_000)))
+}
+
+/// Tells the watchdog that the kernel is well; a kernel that is not stays silent and is started again.
+///
+/// # Errors
+/// Never: it only ends with its life.
+pub async fn keep_watchdog(environment: Environment, kernel: Kernel, every: Duration) -> Result<(), String> {
+    loop {
+        if kernel.health().await.ready {
+            notify(&environment, "WATCHDOG=1");
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_manager_is_told_what_it_listens_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        notify(&Environment::of(&[("NOTIFY_SOCKET", path.to_str().unwrap())]), "READY=1");
+        let mut told = [0_u8; 32];
+        let n = socket.recv(&mut told).unwrap();
+        assert_eq!(&told[..n], b"READY=1");
+        // Nobody there: nothing happens.
+        notify(&Environment::default(), "READY=1");
+    }
+
+    #[test]
+    fn a_watchdog_of_another_process_is_not_ours() {
+        let ours = std::process::id().to_string();
+        let every =
+            |pid: &str, us: &str| watchdog_every(&Environment::of(&[("WATCHDOG_PID", pid), ("WATCHDOG_USEC", us)]));
+        assert_eq!(every(&ours, "3000000"), Some(Duration::from_secs(1)));
+        assert_eq!(every("1", "3000000"), None);
+        assert_eq!(every(&ours, "0"), None);
+        assert_eq!(watchdog_every(&Environment::default()), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! `annie skills`: what Annie can do, by the files on this machine or, with `--url`, by a server.
+
+use std::path::PathBuf;
+
+use annie_core::{
+    ports::Catalog,
+    skill::{SkillSpec, edit_distance},
+};
+use annie_skillkit::{FileCatalog, Problem, validate};
+use serde_json::{Value, json};
+
+use super::{
+    args::Skills,
+    client::{Client, encoded},
+    console::{Ink, table, tame},
+    failure::{Exit, Failure},
+    site::Site,
+};
+
+/// `annie skills`
+///
+/// # Errors
+/// If there is no such skill, or a file is not valid.
+pub async fn run(site: &Site, command: Skills) -> Result<(), Failure> {
+    match command {
+        Skills::List { domain } => list(site, domain.as_deref()).await,
+        Skills::Help { name } => help(site, &name).await,
+        Skills::Validate { path } => check(site, path),
+    }
+}
+
+/// The catalogue of this machine. A data folder that is not there is not made for a look.
+pub fn catalog(site: &Site) -> FileCatalog {
+    if site.folder.is_dir() { FileCatalog::open(site.folder.join("skills")) } else { FileCatalog::bundled() }
+}
+
+/// The server, if one was named.
+async fn named_server(site: &Site) -> Result<Option<Client>, Failure> {
+    if site.loaded.config.client.url.is_some() { site.server().await } else { Ok(None) }
+}
+
+async fn list(site: &Site, domain: Option<&str>) -> Result<(), Failure> {
+    let mut skills: Vec<Value> = match named_server(site).await? {
+        Some(client) => client.get("/api/v1/skills").await?["skills"].as_array().cloned().unwrap_or_default(),
+        None => catalog(site).skills().iter().map(|spec| brief(spec)).collect(),
+    };
+    if let Some(domain) = domain {
+        skills.retain(|skill| skill["domain"] == domain);
+        if skills.is_empty() {
+            let what = format!("there is no skill in a domain {domain:?}");
+            return Err(Failure::new(Exit::NotFound, what).fix("`annie skills list` shows all"));
+        }
+    }
+    if site.console.is_json() {
+        return site.console.json(&json!({"skills": skills}));
+    }
+    let text = |skill: &Value, key: &str| skill[key].as_str().unwrap_or_default().to_owned();
+    let rows = skills.iter().map(|s| vec![text(s, "name"), text(s, "effect"), text(s, "description")]);
+    site.console.line(&table(&["skill", "effect", "what it does"], rows.collect()))?;
+    site.console.say(&site.console.ink(Ink::Dim, "`annie skills help NAME` tells how to use one"));
+    Ok(())
+}
+
+/// A skill as the server tells it.
+fn brief(spec: &SkillSpec) -> Value {
+    let format = match spec.format {
+        annie_core::skill::SkillFormat::Command => "command",
+        annie_core::skill::SkillFormat::Prompt { .. } => "prompt",
+    };
+    json!({
+        "name": spec.name, "domain": spec.domain, "description": spec.description, "synopsis": spec.synopsis(),
+        "effect": spec.effect, "external": spec.external, "timeout_ms": spec.timeout_ms, "format": format,
+        "source": spec.source,
+    })
+}
+
+async fn help(site: &Site, name: &str) -> Result<(), Failure> {
+    let skill = match named_server(site).await? {
+        Some(client) => client.get(&format!("/api/v1/skills/{}", encoded(name))).await?,
+        None => {
+            let set = catalog(site).skills();
+            let Some(spec) = set.get(name) else { return Err(unknown(name, set.iter().map(|s| s.name.as_str()))) };
+            let mut skill = brief(spec);
+            skill["help"] = json!(spec.help());
+            skill["schema"] = spec.schema();
+            skill
+        }
+    };
+    if site.console.is_json() {
+        return site.console.json(&skill);
+    }
+    site.console.line(tame(skill["help"].as_str().unwrap_or_default()).trim_end())
+}
+
+fn unknown<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Failure {
+    let failure = Failure::new(Exit::NotFound, format!("there is no skill {name:?}"));
+    let near = all.map(|known| (edit_distance(name, known), known)).min();
+    match near {
+        Some((distance, known)) if distance <= 3 => failure.fix(format!("did you mean {known}?")),
+        _ => failure.fix("`annie skills list` shows all"),
+    }
+}
+
+fn check(site: &Site, path: Option<PathBuf>) -> Result<(), Failure> {
+    let path = path.unwrap_or_else(|| site.folder.join("skills"));
+    let problems = validate(&path).map_err(|e| Failure::new(Exit::NotFound, e.to_string()))?;
+    let failures = problems.iter().filter(|p| p.is_failure()).count();
+    if site.console.is_json() {
+        site.console.json(&json!({"valid": failures == 0, "problems": problems}))?;
+    } else {
+        problems.iter().map(Problem::to_string).try_for_each(|line| site.console.line(&tame(&line)))?;
+    }
+    if failures > 0 {
+        let what = format!("{} has {failures} problem(s)", path.display());
+        return Err(Failure::new(Exit::Failure, what).fix("each line above says how to put it right"));
+    }
+    if !site.console.is_json() {
+        site.console.line(&format!("{} is valid", path.display()))?;
+    }
+    Ok(())
+}

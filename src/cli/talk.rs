@@ -1,0 +1,250 @@
+//! Saying something and following what becomes of it, the same whether the kernel is a server or runs in this process.
+
+use std::time::Duration;
+
+use annie_actors::{Follow, Kernel, StreamItem, Submission};
+use annie_core::{
+    event::{Event, Mode, Scope},
+    ids::{ConversationId, Seq, TaskId, UserId},
+    ports::Draft,
+};
+use serde_json::{Value, json};
+
+use super::{
+    args::Named,
+    client::{Client, ServerEvents, encoded},
+    failure::{Exit, Failure},
+};
+
+/// How often a broken stream is taken up again, and the wait before, in milliseconds.
+const RESUMES_MAX: u32 = 30;
+const RESUME_MS: u64 = 1_000;
+
+/// Whom the command line talks to.
+pub enum Partner {
+    /// A kernel in this process.
+    Here {
+        /// The kernel.
+        kernel: Kernel,
+        /// For whom.
+        user: UserId,
+    },
+    /// A server.
+    Server(Client),
+}
+
+/// Something to say.
+#[derive(Debug, Clone)]
+pub struct Say {
+    /// The words.
+    pub text: String,
+    /// In which conversation.
+    pub conversation: Named,
+    /// How the turn runs.
+    pub mode: Option<Mode>,
+    /// The message's own id: it may be sent twice.
+    pub client_id: String,
+}
+
+/// It is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// What it became.
+    pub task: TaskId,
+    /// In which conversation.
+    pub conversation: ConversationId,
+    /// Its place.
+    pub seq: Seq,
+}
+
+/// What is seen of a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// A stored event.
+    Event(Box<Event>),
+    /// A piece of an answer that is still being written.
+    Draft {
+        /// Of which task.
+        task: TaskId,
+        /// Of which round.
+        round: u32,
+        /// The piece.
+        text: String,
+    },
+}
+
+/// What comes of one message.
+pub struct Following {
+    said: Said,
+    from: From,
+}
+
+enum From {
+    Here(Follow),
+    Server { client: Client, events: Option<ServerEvents>, seen: Seq, resumes: u32 },
+}
+
+impl Partner {
+    /// Says something. When this returns, it is stored.
+    ///
+    /// # Errors
+    /// If it was not taken in.
+    pub async fn say(&self, say: Say) -> Result<Said, Failure> {
+        match self {
+            Self::Here { kernel, user } => {
+                let conversation = match &say.conversation {
+                    Named::Key(key) => ConversationId::for_key(user, key),
+                    // A conversation that is not there is not begun by its id.
+                    Named::Id(id) => kernel.conversation(Scope::User(user.clone()), *id).await?.id,
+                };
+                let mut message = Submission::new(user.clone(), "cli", say.text).within(conversation);
+                message.mode = say.mode;
+                message.client_id = Some(say.client_id);
+                let submitted = kernel.submit(message).await?;
+                Ok(Said { task: submitted.task, conversation: submitted.conversation, seq: submitted.seq })
+            }
+            Self::Server(client) => {
+                let mut body = json!({"text": say.text, "client_id": say.client_id});
+                match &say.conversation {
+                    Named::Id(id) => body["conversation_id"] = json!(id),
+                    Named::Key(key) => body["conversation_key"] = json!(key),
+                }
+                if let Some(mode) = say.mode {
+                    body["mode"] = json!(mode);
+                }
+                let answer = client.post("/api/v1/messages", &body).await?;
+                said(&answer)
+                    .ok_or_else(|| Failure::new(Exit::Failure, "the server's acknowledgement is not understood"))
+            }
+        }
+    }
+
+    /// Follows what becomes of it, from the message itself on.
+    ///
+    /// # Errors
+    /// If there is no such conversation.
+    pub async fn follow(&self, said: &Said) -> Result<Following, Failure> {
+        let after = Seq(said.seq.0.saturating_sub(1));
+        let from = match self {
+            Self::Here { kernel, user } => {
+                From::Here(kernel.follow(Scope::User(user.clone()), said.conversation, after).await?)
+            }
+            Self::Server(client) => From::Server { client: client.clone(), events: None, seen: after, resumes: 0 },
+        };
+        Ok(Following { said: said.clone(), from })
+    }
+
+    /// Stops a task. True if it will end as cancelled.
+    ///
+    /// # Errors
+    /// If there is no such task.
+    pub async fn cancel(&self, task: TaskId) -> Result<bool, Failure> {
+        match self {
+            Self::Here { kernel, user } => {
+                Ok(kernel.cancel(Scope::User(user.clone()), task, "the command line").await?)
+            }
+            Self::Server(client) => {
+                let answer = client.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await?;
+                Ok(answer["cancelled"].as_bool().unwrap_or(true))
+            }
+        }
+    }
+}
+
+fn said(answer: &Value) -> Option<Said> {
+    Some(Said {
+        task: answer["task_id"].as_str()?.parse().ok()?,
+        conversation: answer["conversation_id"].as_str()?.parse().ok()?,
+        seq: Seq(answer["seq"].as_u64()?),
+    })
+}
+
+impl Following {
+    /// The next thing of this task. Nothing is left out and nothing comes twice, except drafts when a stream broke.
+    ///
+    /// # Errors
+    /// If the stream cannot be taken up again.
+    pub async fn next(&mut self) -> Result<Seen, Failure> {
+        loop {
+            let seen = match &mut self.from {
+                From::Here(follow) => match follow.next().await? {
+                    Some(StreamItem::Event(event)) => Seen::Event(Box::new(Event::clone(&event))),
+                    Some(StreamItem::Draft { task, round, draft: Draft::Text(text) }) => {
+                        Seen::Draft { task, round, text }
+                    }
+                    Some(StreamItem::Draft { .. }) => continue,
+                    None => {
+                        return Err(Failure::new(
+                            Exit::Unavailable,
+                            "the kernel has ended in the middle of the answer",
+                        ));
+                    }
+                },
+                From::Server { .. } => match self.next_of_server().await? {
+                    Some(seen) => seen,
+                    None => continue,
+                },
+            };
+            let of = match &seen {
+                Seen::Event(event) => event.task,
+                Seen::Draft { task, .. } => *task,
+            };
+            if of == self.said.task {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The next thing that the server tells, if it is one to be seen. A stream that broke is taken up where it was.
+    async fn next_of_server(&mut self) -> Result<Option<Seen>, Failure> {
+        let From::Server { client, events, seen, resumes } = &mut self.from else { return Ok(None) };
+        let Some(stream) = events else {
+            let (conversation, task) = (self.said.conversation, self.said.task);
+            let path =
+                format!("/api/v1/conversations/{conversation}/stream?task={}&after={seen}", encoded(&task.to_string()));
+            match client.events(&path).await {
+                Ok(stream) => *events = Some(stream),
+                Err(failure) if failure.exit == Exit::Unavailable && *resumes < RESUMES_MAX && *resumes > 0 => {
+                    *resumes += 1;
+                    tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+            return Ok(None);
+        };
+        match stream.next().await {
+            Some(Ok(event)) => {
+                let item = decoded(&event.kind, &event.data);
+                if let Some(Seen::Event(event)) = &item {
+                    if event.seq <= *seen {
+                        return Ok(None);
+                    }
+                    *seen = event.seq;
+                    *resumes = 0;
+                }
+                Ok(item)
+            }
+            Some(Err(_)) | None => {
+                *events = None;
+                *resumes += 1;
+                if *resumes > RESUMES_MAX {
+                    let what =
+                        format!("the stream broke and could not be taken up again; the task is {}", self.said.task);
+                    return Err(Failure::new(Exit::Unavailable, what).fix("look later with `annie tasks show ID`"));
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What a server-sent event says, if it is one that is shown.
+fn decoded(kind: &str, data: &str) -> Option<Seen> {
+    if kind == "draft" {
+        let draft: Value = serde_json::from_str(data).ok()?;
+        let task = draft["task"].as_str()?.parse().ok()?;
+        let round = u32::try_from(draft["round"].as_u64()?).ok()?;
+        return Some(Seen::Draft { task, round, text: draft["text"].as_str()?.to_owned() });
+    }
+    serde_json::from_str(data).ok().map(|event| Seen::Event(Box::new(event)))
+}

@@ -1,0 +1,173 @@
+//! `annie tasks`: messages and what became of them, from a server or from the data folder.
+
+use annie_core::{
+    event::{EventBody, Scope},
+    ids::{ConversationId, Seq, TaskId},
+    ports::{Log, Records, TaskRow},
+    time::Micros,
+};
+use serde_json::{Value, json};
+
+use super::{
+    args::Tasks,
+    console::{table, tame},
+    failure::{Exit, Failure},
+    site::Site,
+};
+use crate::boot;
+
+/// Events that are read at a time to find an answer.
+const EVENTS: u32 = 500;
+
+/// `annie tasks`
+///
+/// # Errors
+/// If there is no such task, or neither server nor data folder answers.
+pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
+    match command {
+        Tasks::List { open, limit } => list(site, open, limit).await,
+        Tasks::Show { id } => show(site, id).await,
+        Tasks::Cancel { id } => cancel(site, id).await,
+    }
+}
+
+/// A row as the server tells it.
+fn value(row: &TaskRow) -> Value {
+    let text = |at: Option<Micros>| at.map(|at| at.to_string());
+    let mut value = json!({
+        "id": row.id, "conversation_id": row.conversation, "status": row.state, "priority": row.priority,
+        "source": row.source, "title": row.title, "received_at": row.received_at.to_string(),
+        "received_us": row.received_at.0,
+    });
+    for (key, text) in
+        [("started_at", text(row.started_at)), ("ended_at", text(row.ended_at)), ("error", row.error.clone())]
+    {
+        if let Some(text) = text {
+            value[key] = json!(text);
+        }
+    }
+    value
+}
+
+async fn list(site: &Site, open: bool, limit: u32) -> Result<(), Failure> {
+    let answer = match site.server().await? {
+        Some(client) => client.get(&format!("/api/v1/tasks?open={open}&limit={limit}")).await?,
+        None => {
+            let store = site.store().await?;
+            let rows = store.tasks(Scope::User(site.user()), open, Micros(i64::MAX), limit).await;
+            let rows = rows.map_err(crate::error::AppError::from)?;
+            json!({"tasks": rows.iter().map(value).collect::<Vec<_>>()})
+        }
+    };
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let tasks: Vec<&Value> = answer["tasks"].as_array().into_iter().flatten().collect();
+    if tasks.is_empty() {
+        site.console.say(if open { "nothing is open" } else { "nothing was said yet: annie ask \"...\"" });
+        return Ok(());
+    }
+    let text = |task: &Value, key: &str| task[key].as_str().unwrap_or_default().to_owned();
+    let rows = tasks.iter().map(|t| vec![text(t, "id"), text(t, "status"), text(t, "received_at"), text(t, "title")]);
+    site.console.line(&table(&["id", "status", "received", "message"], rows.collect()))
+}
+
+async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
+    let (mut task, last) = match site.server().await? {
+        Some(client) => {
+            let task = client.get(&format!("/api/v1/tasks/{id}")).await?;
+            let conversation = task["conversation_id"].as_str().unwrap_or_default().to_owned();
+            let mut after = Some(0);
+            let mut last = None;
+            while let Some(from) = after {
+                let page = client
+                    .get(&format!("/api/v1/conversations/{conversation}/events?after={from}&limit={EVENTS}"))
+                    .await?;
+                let events = page["events"].as_array().cloned().unwrap_or_default();
+                last = last.or_else(|| events.into_iter().find_map(|event| ending(&event, id)));
+                after = page["next_after"].as_u64().filter(|_| last.is_none());
+            }
+            (task, last)
+        }
+        None => {
+            let store = site.store().await?;
+            let scope = Scope::User(site.user());
+            let row = store.task(scope.clone(), id).await.map_err(crate::error::AppError::from)?;
+            let row = row.ok_or_else(|| Failure::new(Exit::NotFound, format!("there is no task {id}")))?;
+            let last = last_word(&*store, scope, row.conversation, id).await?;
+            (value(&row), last)
+        }
+    };
+    if let Some(text) = last {
+        task["answer"] = json!(text);
+    }
+    if site.console.is_json() {
+        return site.console.json(&task);
+    }
+    let keys = [
+        "id",
+        "status",
+        "title",
+        "conversation_id",
+        "priority",
+        "source",
+        "received_at",
+        "started_at",
+        "ended_at",
+        "error",
+        "answer",
+    ];
+    let lines = keys.iter().filter_map(|key| task[*key].as_str().map(|text| format!("{key:<16} {}", tame(text))));
+    site.console.line(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+async fn last_word(
+    store: &impl Log,
+    scope: Scope,
+    conversation: ConversationId,
+    id: TaskId,
+) -> Result<Option<String>, Failure> {
+    let mut after = Seq(0);
+    loop {
+        let events =
+            store.events(scope.clone(), conversation, after, EVENTS).await.map_err(crate::error::AppError::from)?;
+        let Some(last) = events.last().map(|e| e.seq) else { return Ok(None) };
+        let found = events.into_iter().find(|e| e.task == id && e.body.is_final());
+        if let Some(event) = found {
+            return Ok(match event.body {
+                EventBody::Answered { text, .. } | EventBody::Failed { text, .. } | EventBody::Cancelled { text } => {
+                    Some(text)
+                }
+                _ => None,
+            });
+        }
+        after = last;
+    }
+}
+
+/// A final event's text, in JSON.
+fn ending(event: &Value, id: TaskId) -> Option<String> {
+    let is_final = matches!(event["kind"].as_str(), Some("answered" | "failed" | "cancelled"));
+    let is_its = event["task"].as_str().is_some_and(|task| task == id.to_string());
+    (is_final && is_its).then(|| event["text"].as_str().map(str::to_owned)).flatten()
+}
+
+async fn cancel(site: &Site, id: TaskId) -> Result<(), Failure> {
+    let cancelled = match site.server().await? {
+        Some(client) => {
+            let answer = client.post(&format!("/api/v1/tasks/{id}/cancel"), &json!({})).await?;
+            answer["cancelled"] == true
+        }
+        None => {
+            // What was open when the last process ended is taken up again, and can be stopped then.
+            let own = boot::assemble(&site.loaded, &site.folder).await?;
+            let answer = own.kernel.cancel(Scope::User(site.user()), id, "the command line").await;
+            own.stop().await;
+            answer?
+        }
+    };
+    if site.console.is_json() {
+        return site.console.json(&json!({"cancelled": cancelled}));
+    }
+    site.console.line(if cancelled { "it is being stopped" } else { "it had ended before" })
+}

@@ -1,0 +1,300 @@
+//! The command line as a whole: parsing, and commands carried out in this process on a folder of their own.
+
+use std::{
+    ffi::OsString,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use super::*;
+use crate::{auth::Auth, door::AppState};
+
+const REQUEST: &str =
+    "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
+
+/// What a command said.
+struct Said {
+    done: Result<(), Failure>,
+    out: String,
+    err: String,
+}
+
+async fn annie_in(data: &Path, args: &[&str], variables: &[(&str, &str)]) -> Said {
+    let home = data.join("home");
+    let mut all = vec!["annie", "--data", data.to_str().unwrap()];
+    all.extend(args);
+    let cli = Cli::try_parse_from(&all).unwrap();
+    let Global { json, plain, quiet, .. } = cli.global;
+    let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let console = Console::into_sinks(Manner { json, plain, quiet }, out.clone(), err.clone());
+    let mut environment: Vec<(OsString, OsString)> = vec![("HOME".into(), home.into()), ("TZ".into(), "UTC".into())];
+    environment.extend(variables.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))));
+    let done = run(cli, console.clone(), Environment::new(environment)).await;
+    if let Err(failure) = &done {
+        tell(&console, failure);
+    }
+    let text = |sink: &Arc<Mutex<Vec<u8>>>| String::from_utf8(sink.lock().unwrap().clone()).unwrap();
+    Said { done, out: text(&out), err: text(&err) }
+}
+
+async fn annie(data: &Path, args: &[&str]) -> Said {
+    annie_in(data, args, &[]).await
+}
+
+fn parsed(args: &[&str]) -> Result<Cli, clap::error::ErrorKind> {
+    Cli::try_parse_from([&["annie"], args].concat()).map_err(|e| e.kind())
+}
+
+#[test]
+fn the_command_line_is_consistent_and_says_what_it_does() {
+    Cli::command().debug_assert();
+    let help = Cli::command().render_help().to_string();
+    for word in
+        ["serve", "ask", "chat", "status", "actors", "tasks", "skills", "key", "config", "doctor", "completions"]
+    {
+        assert!(help.contains(&format!("\n  {word} ")), "{word} is missing in\n{help}");
+    }
+    assert!(help.contains("Exit codes:"));
+}
+
+#[test]
+fn commands_are_understood_and_nonsense_is_not() {
+    use clap::error::ErrorKind as E;
+    assert!(matches!(parsed(&["ask", "what", "is", "due"]).unwrap().command, Command::Ask(a) if a.text.len() == 3));
+    assert!(matches!(
+        parsed(&["jobs", "list", "--open"]).unwrap().command,
+        Command::Tasks { command: args::Tasks::List { open: true, .. } }
+    ));
+    assert!(parsed(&["skills", "help", "tasks.create"]).is_ok());
+    assert!(parsed(&["status", "--json", "--url", "http://x"]).unwrap().global.json);
+    assert!(parsed(&["--no-color", "status"]).unwrap().global.plain);
+    assert_eq!(parsed(&["ask"]).unwrap_err(), E::MissingRequiredArgument);
+    assert_eq!(parsed(&["aks", "x"]).unwrap_err(), E::InvalidSubcommand);
+    assert_eq!(parsed(&["tasks", "show", "conv_1"]).unwrap_err(), E::ValueValidation);
+    assert_eq!(parsed(&["tasks", "list", "-n", "501"]).unwrap_err(), E::ValueValidation);
+    assert_eq!(parsed(&["ask", "x", "--new", "--conversation", "y"]).unwrap_err(), E::ArgumentConflict);
+}
+
+#[tokio::test]
+async fn the_first_command_of_the_readme_works_and_a_second_run_remembers() {
+    let data = tempfile::tempdir().unwrap();
+    let first = annie(data.path(), &["ask", REQUEST]).await;
+    assert_eq!(first.done, Ok(()), "{}", first.err);
+    for told in ["PR 42", "Bob prefers email"] {
+        assert!(first.out.contains(told), "{told}: {}", first.out);
+    }
+    assert!(first.err.lines().next().unwrap().contains("is not a language model"), "{}", first.err);
+    for told in ["tasks.create … ok", "memory.save … ok", "waits for", "done (1 call"] {
+        assert!(first.err.contains(told), "{told}: {}", first.err);
+    }
+    let second = annie(data.path(), &["--quiet", "ask", "what", "do", "you", "know", "about", "Bob?"]).await;
+    assert!(second.out.contains("Bob prefers email"), "{}", second.out);
+    assert_eq!(second.err, "", "the quiet hear nothing but data");
+    let tasks = annie(data.path(), &["--json", "tasks", "list"]).await;
+    let list: serde_json::Value = serde_json::from_str(&tasks.out).unwrap();
+    assert_eq!(list["tasks"].as_array().unwrap().len(), 2);
+    assert_eq!(list["tasks"][0]["conversation_id"], list["tasks"][1]["conversation_id"], "one conversation");
+    let id = list["tasks"][0]["id"].as_str().unwrap();
+    let shown = annie(data.path(), &["tasks", "show", id]).await;
+    assert!(shown.out.contains("answer           ") && shown.out.contains("Bob prefers email"), "{}", shown.out);
+    let again = annie(data.path(), &["tasks", "cancel", id]).await;
+    assert_eq!(again.out, "it had ended before\n");
+}
+
+#[tokio::test]
+async fn a_new_conversation_is_gone_on_with_and_a_named_one_is_its_own() {
+    let data = tempfile::tempdir().unwrap();
+    let conversation = async |args: &[&str]| {
+        let said = annie(data.path(), &[&["--json", "ask"], args].concat()).await;
+        assert_eq!(said.done, Ok(()), "{}", said.err);
+        let last: serde_json::Value = serde_json::from_str(said.out.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["kind"], &last["status"]), (&json!("result"), &json!("completed")));
+        last["conversation_id"].as_str().unwrap().to_owned()
+    };
+    let first = conversation(&["what is due?"]).await;
+    let new = conversation(&["--new", "what is due?"]).await;
+    let after = conversation(&["what is due?"]).await;
+    let named = conversation(&["--conversation", "work", "what is due?"]).await;
+    let by_id = conversation(&["--conversation", &first, "what is due?"]).await;
+    assert_ne!(first, new);
+    assert_eq!(new, after);
+    assert!(named != first && named != new);
+    assert_eq!(by_id, first);
+    let unknown = annie(data.path(), &["ask", "--conversation", "conv_01980000000070008000000000000000", "x"]).await;
+    assert_eq!(unknown.done.unwrap_err().exit, Exit::NotFound);
+}
+
+#[tokio::test]
+async fn bad_words_are_refused_with_the_right_exit_code() {
+    let data = tempfile::tempdir().unwrap();
+    let empty = annie(data.path(), &["ask", "  "]).await.done.unwrap_err();
+    assert_eq!(empty.exit, Exit::Usage, "{empty:?}");
+    let long = "x".repeat(300_000);
+    assert_eq!(annie(data.path(), &["ask", &long]).await.done.unwrap_err().exit, Exit::Usage);
+    let config = annie_in(data.path(), &["ask", "x"], &[("ANNIE__LOG__LEVL", "x")]).await;
+    assert_eq!(config.done.unwrap_err().exit, Exit::Usage);
+    assert!(config.err.contains("fix: did you mean ANNIE__LOG__LEVEL?"), "{}", config.err);
+    let none = annie(data.path(), &["--json", "status"]).await;
+    let error: serde_json::Value = serde_json::from_str(&none.err).unwrap();
+    assert_eq!(error["error"]["exit"], 5);
+    let skill = annie(data.path(), &["skills", "help", "tasks.creat"]).await;
+    assert_eq!(skill.done.unwrap_err().exit, Exit::NotFound);
+    assert!(skill.err.contains("did you mean tasks.create?"), "{}", skill.err);
+}
+
+#[tokio::test]
+async fn a_data_folder_that_another_process_uses_is_explained() {
+    let data = tempfile::tempdir().unwrap();
+    let _held = boot::open_store(&crate::config::Config::default(), data.path()).await.unwrap();
+    let said = annie(data.path(), &["ask", "what is due?"]).await;
+    let failure = said.done.unwrap_err();
+    assert_eq!(failure.exit, Exit::Unavailable);
+    assert!(failure.what.contains("in use by another process") && failure.fix.unwrap().contains("--url"));
+}
+
+#[tokio::test]
+async fn skills_keys_and_configuration_are_shown() {
+    let data = tempfile::tempdir().unwrap();
+    let list = annie(data.path(), &["skills", "list", "tasks"]).await;
+    assert!(list.out.contains("tasks.create") && !list.out.contains("notes.create"), "{}", list.out);
+    let help = annie(data.path(), &["skills", "help", "tasks.create"]).await;
+    assert!(help.out.contains("Usage: tasks.create --title"), "{}", help.out);
+    assert!(!data.path().join("annie.db").exists(), "a look makes no database");
+
+    let file = data.path().join("key");
+    let made = annie(data.path(), &["key", "create", "laptop", "--out", file.to_str().unwrap()]).await;
+    assert_eq!((made.done, made.out.as_str()), (Ok(()), ""));
+    let secret = std::fs::read_to_string(&file).unwrap();
+    assert!(secret.starts_with("annie_"));
+    let keys = annie(data.path(), &["--json", "key", "list"]).await;
+    let keys: serde_json::Value = serde_json::from_str(&keys.out).unwrap();
+    assert_eq!(keys["keys"][0]["name"], "laptop");
+    let id = keys["keys"][0]["id"].as_str().unwrap();
+    assert!(secret.contains(id) && !keys.to_string().contains(secret.trim()));
+    assert_eq!(annie(data.path(), &["key", "revoke", id]).await.done, Ok(()));
+    assert!(annie(data.path(), &["key", "list"]).await.out.contains("revoked"));
+    let scope = annie(data.path(), &["key", "create", "x", "--scope", "everything"]).await;
+    assert_eq!(scope.done.unwrap_err().exit, Exit::Usage);
+
+    let shown = annie(data.path(), &["config", "show", "--origin"]).await;
+    assert!(shown.out.lines().any(|l| l.starts_with("data.folder = ") && l.ends_with("# --data")), "{}", shown.out);
+    let init = data.path().join("annie.toml");
+    assert_eq!(annie(data.path(), &["config", "init", init.to_str().unwrap()]).await.done, Ok(()));
+    assert_eq!(annie(data.path(), &["config", "check", init.to_str().unwrap()]).await.done, Ok(()));
+}
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_on_a_fresh_folder_and_a_lock_on_a_used_one() {
+    let data = tempfile::tempdir().unwrap();
+    let fresh = annie(data.path(), &["doctor"]).await;
+    assert_eq!(fresh.done, Ok(()), "{}", fresh.out);
+    assert!(fresh.out.contains("not a language model"), "{}", fresh.out);
+    let held = boot::open_store(&crate::config::Config::default(), data.path()).await.unwrap();
+    let used = annie(data.path(), &["doctor"]).await;
+    assert_eq!(used.done.unwrap_err().exit, Exit::Failure);
+    assert!(used.out.contains("FAULT") && used.out.contains("in use by another process"), "{}", used.out);
+    drop(held);
+}
+
+/// A server in this process on a free port, as `annie serve` starts it.
+async fn with_server<T>(data: &Path, then: impl AsyncFnOnce(String) -> T) -> T {
+    let flag = Flag { name: "--data", path: &["data", "folder"], value: data.to_str().unwrap().into() };
+    let loaded = Sources { flags: vec![flag], ..Sources::default() }.load().unwrap();
+    let assembled = boot::assemble(&loaded, data).await.unwrap();
+    let kernel = assembled.kernel.clone();
+    let user = loaded.config.server.user.clone();
+    let auth = Auth::load(kernel.store().clone(), kernel.env().clone(), user).await.unwrap();
+    let state = AppState::new(kernel, auth, loaded.config.doors.clone(), None);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut doors = tokio::task::JoinSet::new();
+    doors.spawn(crate::http::serve(listener, state, async {
+        let _ = stopped.await;
+    }));
+    let done = then(url).await;
+    stop.send(()).unwrap();
+    doors.join_next().await.unwrap().unwrap().unwrap();
+    assembled.stop().await;
+    done
+}
+
+#[tokio::test]
+async fn with_a_server_the_same_commands_are_its_clients() {
+    let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    with_server(data.path(), async |url| {
+        let at = |args: &[&str]| {
+            let args = [&["--url", &url], args].concat().iter().map(|a| (*a).to_owned()).collect::<Vec<String>>();
+            let folder = elsewhere.path().to_owned();
+            async move { annie(&folder, &args.iter().map(String::as_str).collect::<Vec<_>>()).await }
+        };
+        let asked = at(&["ask", REQUEST]).await;
+        assert_eq!(asked.done, Ok(()), "{}", asked.err);
+        assert!(asked.out.contains("PR 42") && asked.err.contains("tasks.create … ok"), "{}\n{}", asked.out, asked.err);
+        let status = at(&["status"]).await;
+        assert!(status.out.contains("state     ready"), "{}{}", status.out, status.err);
+        let tree = at(&["actors", "tree"]).await;
+        assert!(tree.out.contains("/scheduler"), "{}{}", tree.out, tree.err);
+        let scheduler = at(&["--json", "actors", "show", "/scheduler"]).await;
+        assert!(scheduler.out.contains("\"path\":\"/scheduler\""), "{}{}", scheduler.out, scheduler.err);
+        let tasks = at(&["--json", "tasks", "list"]).await;
+        let list: serde_json::Value = serde_json::from_str(&tasks.out).unwrap();
+        let shown = at(&["tasks", "show", list["tasks"][0]["id"].as_str().unwrap()]).await;
+        assert!(shown.out.contains("answer           "), "{}{}", shown.out, shown.err);
+        assert!(at(&["skills", "help", "tasks.create"]).await.out.contains("Usage: tasks.create"));
+        assert_eq!(at(&["actors", "show", "/nobody"]).await.done.unwrap_err().exit, Exit::NotFound);
+        let killed = at(&["actors", "kill", "/scheduler"]).await;
+        assert!(killed.out.starts_with("killed /scheduler"), "{}{}", killed.out, killed.err);
+        assert!(at(&["doctor"]).await.out.contains("runs at"));
+        let key = at(&["--json", "key", "create", "first", "--scope", "chat"]).await;
+        assert_eq!(key.done, Ok(()), "{}", key.err);
+        let refused = at(&["status"]).await;
+        assert_eq!(refused.done.unwrap_err().exit, Exit::Auth);
+        assert!(refused.err.contains("--key-file") && refused.err.contains("request:"), "{}", refused.err);
+    })
+    .await;
+    assert!(!elsewhere.path().join("annie.db").exists(), "a client needs no database");
+}
+
+#[tokio::test]
+async fn a_server_that_would_let_everybody_in_does_not_start() {
+    let data = tempfile::tempdir().unwrap();
+    let open = annie(data.path(), &["--quiet", "serve", "--bind", "0.0.0.0:0", "--log-level", "error"]).await;
+    let failure = open.done.unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    assert!(failure.fix.unwrap().contains("annie key create"));
+    let wanted = [("ANNIE__SERVER__REQUIRE_KEY", "true"), ("ANNIE__LOG__LEVEL", "error")];
+    let local = annie_in(data.path(), &["--quiet", "serve", "--port", "0"], &wanted).await;
+    assert!(local.done.unwrap_err().what.contains("require_key"));
+    assert!(!data.path().join("server.json").exists(), "nobody is sent to a server that did not start");
+    // The folder is free again.
+    assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_explained() {
+    let data = tempfile::tempdir().unwrap();
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = annie(data.path(), &["serve", "--port", &port, "--log-level", "error"]).await;
+    assert!(said.err.contains("cannot listen on 127.0.0.1") && said.err.contains("--port 0"), "{}", said.err);
+}
+
+#[tokio::test]
+async fn a_key_in_a_file_opens_a_server_that_wants_one() {
+    let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = data.path().join("key");
+    let scopes = "--scope=chat,ops:read";
+    let made = annie(data.path(), &["key", "create", "laptop", scopes, "--out", file.to_str().unwrap()]).await;
+    assert_eq!(made.done, Ok(()));
+    with_server(data.path(), async |url| {
+        let without = annie(elsewhere.path(), &["--url", &url, "ask", "what is due?"]).await;
+        assert_eq!(without.done.unwrap_err().exit, Exit::Auth);
+        let with = ["--url", &url, "--key-file", file.to_str().unwrap(), "ask", "what is due?"];
+        assert_eq!(annie(elsewhere.path(), &with).await.done, Ok(()));
+        let secret = std::fs::read_to_string(&file).unwrap();
+        let by_variable = [("ANNIE__CLIENT__KEY", secret.trim()), ("ANNIE__CLIENT__URL", url.as_str())];
+        assert_eq!(annie_in(elsewhere.path(), &["status"], &by_variable).await.done, Ok(()));
+    })
+    .await;
+}

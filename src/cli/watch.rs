@@ -1,0 +1,240 @@
+//! Shows a turn: agents and skills on stderr as they start and finish, the answer on stdout. With `--json` every event is
+//! a line of its own, and the last line is the result.
+
+use std::collections::BTreeMap;
+
+use annie_core::{
+    event::{Action, AgentReport, Event, EventBody, ReportStatus, ResolvedCall},
+    ids::AgentId,
+    outcome::Outcome,
+};
+use serde_json::{Value, json};
+
+use super::{
+    console::{Console, Ink, clipped, tame},
+    failure::Failure,
+    talk::Seen,
+};
+
+/// Characters of a command line or mission that are shown.
+const LINE_CHARS_MAX: usize = 100;
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With an answer.
+    Answered,
+    /// With a visible failure.
+    Failed,
+    /// At somebody's request.
+    Cancelled,
+}
+
+/// Shows one turn.
+pub struct Watch<'a> {
+    console: &'a Console,
+    /// What stands on stdout of the round that is being written.
+    drafted: String,
+    round: u32,
+    /// What each agent is to accomplish.
+    missions: BTreeMap<AgentId, String>,
+}
+
+impl<'a> Watch<'a> {
+    /// Shows a turn on a console.
+    #[must_use]
+    pub const fn new(console: &'a Console) -> Self {
+        Self { console, drafted: String::new(), round: 0, missions: BTreeMap::new() }
+    }
+
+    /// Shows one thing. The answer is how the turn ended, if this ended it.
+    ///
+    /// # Errors
+    /// If nobody reads stdout any more.
+    pub fn see(&mut self, seen: &Seen) -> Result<Option<Ending>, Failure> {
+        if self.console.is_json() {
+            return self.tell_programs(seen);
+        }
+        match seen {
+            Seen::Draft { round, text, .. } => {
+                self.draft(*round, text)?;
+                Ok(None)
+            }
+            Seen::Event(event) => self.event(event),
+        }
+    }
+
+    fn tell_programs(&self, seen: &Seen) -> Result<Option<Ending>, Failure> {
+        match seen {
+            Seen::Draft { task, round, text } => {
+                self.console.json(&json!({"kind": "draft", "task": task, "round": round, "text": text}))?;
+                Ok(None)
+            }
+            Seen::Event(event) => {
+                self.console.json(event)?;
+                let Some((ending, mut result)) = result(event) else { return Ok(None) };
+                result["task_id"] = json!(event.task);
+                result["conversation_id"] = json!(event.conversation);
+                self.console.json(&result)?;
+                Ok(Some(ending))
+            }
+        }
+    }
+
+    fn draft(&mut self, round: u32, text: &str) -> Result<(), Failure> {
+        if !self.console.live {
+            return Ok(());
+        }
+        if round != self.round {
+            self.break_off()?;
+            self.round = round;
+        }
+        self.drafted.push_str(text);
+        self.console.data(&tame(text))
+    }
+
+    /// Ends a line that was being written.
+    fn break_off(&mut self) -> Result<(), Failure> {
+        if self.drafted.is_empty() {
+            return Ok(());
+        }
+        let ends = self.drafted.ends_with('\n');
+        self.drafted.clear();
+        if ends { Ok(()) } else { self.console.data("\n") }
+    }
+
+    fn event(&mut self, event: &Event) -> Result<Option<Ending>, Failure> {
+        match &event.body {
+            EventBody::ModelReplied { calls, .. } => {
+                if !calls.is_empty() {
+                    self.break_off()?;
+                }
+                calls.iter().for_each(|call| self.called(&event.agent, call));
+            }
+            EventBody::AgentStarted { .. } => {
+                let mission = self.missions.get(&event.agent).cloned().unwrap_or_else(|| "started".to_owned());
+                self.agent_line("●", Ink::Name, &event.agent, &mission);
+            }
+            EventBody::SkillFinished { skill, outcome, duration_ms, .. } => {
+                self.finished(&event.agent, skill, outcome, *duration_ms);
+            }
+            EventBody::AgentReported { report } => self.reported(&event.agent, report),
+            EventBody::ModelFailed { error, .. } => {
+                let told = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
+                self.agent_line("✗", Ink::Bad, &event.agent, &told);
+            }
+            EventBody::Resumed { .. } => self.say("↻", Ink::Dim, "taken up again after an interruption"),
+            EventBody::Answered { text, .. } => {
+                self.answer(text)?;
+                return Ok(Some(Ending::Answered));
+            }
+            EventBody::Failed { text, .. } => {
+                self.break_off()?;
+                self.console.line(&tame(text))?;
+                return Ok(Some(Ending::Failed));
+            }
+            EventBody::Cancelled { text } => {
+                self.break_off()?;
+                self.console.line(&tame(text))?;
+                return Ok(Some(Ending::Cancelled));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn called(&mut self, agent: &AgentId, call: &ResolvedCall) {
+        match &call.action {
+            Action::Skill(planned) => {
+                // A command shows itself; a tool call shows its arguments.
+                let asked = if call.raw.trim_start().starts_with(planned.skill.as_str()) {
+                    clipped(&call.raw, LINE_CHARS_MAX)
+                } else {
+                    clipped(&format!("{} {}", planned.skill, planned.arguments), LINE_CHARS_MAX)
+                };
+                self.agent_line("→", Ink::Dim, agent, &asked);
+            }
+            Action::Dispatch(spec) => {
+                self.missions.insert(spec.agent.clone(), clipped(&spec.mission, LINE_CHARS_MAX));
+                if !spec.depends_on.is_empty() {
+                    let names: Vec<&str> = spec.depends_on.iter().map(AgentId::as_str).collect();
+                    self.agent_line("○", Ink::Dim, &spec.agent, &format!("waits for {}", names.join(", ")));
+                }
+            }
+            Action::Answer { is_error: true, text, .. } => {
+                let line = text.lines().next().unwrap_or_default();
+                self.agent_line("✗", Ink::Bad, agent, &clipped(line, LINE_CHARS_MAX));
+            }
+            Action::Answer { .. } | Action::Collect { .. } => {}
+        }
+    }
+
+    fn finished(&mut self, agent: &AgentId, skill: &str, outcome: &Outcome, duration_ms: u64) {
+        if outcome.status.is_ok() {
+            self.agent_line("✓", Ink::Good, agent, &format!("{skill} … ok ({duration_ms} ms)"));
+        } else {
+            let why = outcome.error_type.as_deref().unwrap_or(outcome.status.as_str());
+            self.agent_line("✗", Ink::Bad, agent, &format!("{skill} … {why} ({duration_ms} ms)"));
+        }
+    }
+
+    fn reported(&mut self, agent: &AgentId, report: &AgentReport) {
+        let calls = match report.tool_calls_used {
+            1 => "1 call".to_owned(),
+            n => format!("{n} calls"),
+        };
+        if report.status == ReportStatus::Completed {
+            self.agent_line("✓", Ink::Good, agent, &format!("done ({calls}, {} ms)", report.duration_ms));
+        } else {
+            let why = clipped(&report.result, LINE_CHARS_MAX);
+            self.agent_line("✗", Ink::Bad, agent, &format!("{}: {why}", report.status.as_str()));
+        }
+    }
+
+    /// The whole answer, or what is missing of it.
+    fn answer(&mut self, text: &str) -> Result<(), Failure> {
+        let text = text.trim_end();
+        let rest = match text.strip_prefix(self.drafted.trim_end()) {
+            Some(rest) if !self.drafted.is_empty() => rest,
+            _ => {
+                self.break_off()?;
+                text
+            }
+        };
+        let ends = rest.is_empty() && self.drafted.ends_with('\n');
+        self.drafted.clear();
+        if ends { Ok(()) } else { self.console.line(&tame(rest)) }
+    }
+
+    fn agent_line(&mut self, sign: &str, ink: Ink, agent: &AgentId, told: &str) {
+        // On a terminal, a draft may stand in the middle of a line.
+        let _ = self.break_off();
+        if agent.is_orchestrator() {
+            self.say(sign, ink, told);
+        } else {
+            let name = self.console.ink(Ink::Name, agent.as_str());
+            self.say(sign, ink, &format!("agent {name}: {told}"));
+        }
+    }
+
+    fn say(&self, sign: &str, ink: Ink, told: &str) {
+        self.console.say(&format!("{} {told}", self.console.ink(ink, sign)));
+    }
+}
+
+/// The result line for programs.
+fn result(event: &Event) -> Option<(Ending, Value)> {
+    Some(match &event.body {
+        EventBody::Answered { text, paused, usage } => (
+            Ending::Answered,
+            json!({"kind": "result", "status": "completed", "text": text, "paused": paused, "usage": usage}),
+        ),
+        EventBody::Failed { code, text, .. } => {
+            (Ending::Failed, json!({"kind": "result", "status": "failed", "text": text, "error": code}))
+        }
+        EventBody::Cancelled { text } => {
+            (Ending::Cancelled, json!({"kind": "result", "status": "cancelled", "text": text}))
+        }
+        _ => return None,
+    })
+}
