@@ -1,4 +1,12 @@
 //! Annie: the doors and the wiring.
 
+pub mod auth;
+pub mod boot;
+pub mod cli;
 pub mod config;
+pub mod door;
+pub mod error;
+pub mod grpc;
+pub mod http;
+pub mod system;
 pub mod telemetry;

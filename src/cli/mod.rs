@@ -72,7 +72,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
 }
 
 fn tell(console: &Console, failure: &Failure) {
-    if failure.exit == Exit::Unread {
+    // Who pressed Ctrl-C, or reads no more, knows.
+    if matches!(failure.exit, Exit::Unread | Exit::Interrupted) {
         return;
     }
     if console.is_json() {
