@@ -1,6 +1,7 @@
 //! The root of the tree: a supervisor that tells the process when it is over.
 //!
 //! Owns: the permanent actors. Supervised by: the process, which exits non-zero so that the service manager starts it again.
+//! Survives its death: the log and the store's other tables; the next process begins with them.
 
 use std::sync::Arc;
 

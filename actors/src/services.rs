@@ -1,7 +1,7 @@
 //! Long-running work that is no actor of ours, made a part of the tree: a door's listener, the watcher of the skill folder.
 //!
-//! `Services` owns one group of them and restarts each by its own budget; a `Service` runs one future. Supervised by: the
-//! root. Survives their death: the list of what is to run, which is kept beside the tree.
+//! Owns: `Services` one group of them, each with a budget of restarts; `Service` one running future. Supervised by: the root,
+//! and a service by its group. Survives its death: the list of what is to run, which is kept beside the tree.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,3 +1,5 @@
+//! The planner as a whole: phrases, whole rounds against a small world, and hostile text.
+
 mod fuzz;
 mod phrases;
 mod rounds;

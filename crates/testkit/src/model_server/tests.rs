@@ -1,3 +1,5 @@
+//! The fake model server does what a test asks of it, down to the packets.
+
 use std::time::Duration;
 
 use serde_json::json;

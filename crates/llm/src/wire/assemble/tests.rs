@@ -1,3 +1,5 @@
+//! The rules by which streamed pieces become one reply.
+
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},

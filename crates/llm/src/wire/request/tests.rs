@@ -1,3 +1,5 @@
+//! What is sent to each kind of server, byte for byte where caches depend on it.
+
 use super::*;
 
 fn config(profile: Profile) -> ModelConfig {
