@@ -25,7 +25,7 @@ const FILE_ENDINGS: &[&str] = &[
     ".ci/run",
 ];
 /// Files that are somebody else's: what the documents tell a user to write or an installation to have.
-const NOT_IN_THE_TREE: &[&str] = &["annie.toml", "SKILL.md", "_domain.md", "compose.override.yaml"];
+const NOT_IN_THE_TREE: &[&str] = &["annie.toml", "SKILL.md", "_domain.md", "notes/", "references/"];
 
 /// What stands between single back ticks, outside of fenced blocks, with its line number.
 fn ticked(text: &str) -> Vec<(usize, String)> {
@@ -109,6 +109,10 @@ fn every_invariant_names_a_test_that_exists() {
     all_well("an invariant without a test is a wish", &wrong);
 }
 
+/// Packages, which are named like metrics.
+const PACKAGES: &[&str] =
+    &["annie_core", "annie_llm", "annie_store", "annie_skillkit", "annie_actors", "annie_testkit"];
+
 /// Names that look like metrics, without what Prometheus adds to histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -116,7 +120,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
     let names = starts.map(|(at, _)| text[at..].chars().take_while(|c| is_part(*c)).collect::<String>());
     let plain =
         names.map(|n| ["_bucket", "_sum", "_count"].iter().find_map(|s| n.strip_suffix(s)).unwrap_or(&n).to_owned());
-    plain.collect()
+    plain.filter(|n| !PACKAGES.contains(&n.as_str())).collect()
 }
 
 /// The metrics that the code counts.

@@ -116,7 +116,8 @@ fn nothing_names_a_folder_of_one_machine_or_a_registry() {
     let is_folder = |text: &str, at: usize, word: &str| {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
         let goes_on = |c: char| is_part(c) || matches!(c, '.' | '}' | '~' | '*' | '/' | '>');
-        !text[..at].chars().next_back().is_some_and(goes_on) && !text[at + word.len()..].chars().next().is_some_and(is_part)
+        !text[..at].chars().next_back().is_some_and(goes_on)
+            && !text[at + word.len()..].chars().next().is_some_and(is_part)
     };
     let mut wrong = found(MACHINE_PATHS, is_folder);
     wrong.extend(found(REGISTRIES, |_, _, _| true));
