@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# Everything that must pass, in the order of its price. Installs what it needs from Debian's and PyPI's packages where it
+# may; what cannot be run is said loudly and counted. The last line is `N passed, N failed, N skipped`.
+#
+#   scripts/test.sh            everything
+#   scripts/test.sh --quick    formatting, lints and tests only
+#
+# Built files go to CARGO_TARGET_DIR, ANNIE_TARGET_DIR, ~/.cache/annie-target if that folder is there, or ./target.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+quick=${1:-}
+
+if [ -z "${CARGO_TARGET_DIR:-}" ]; then
+  if [ -n "${ANNIE_TARGET_DIR:-}" ]; then
+    export CARGO_TARGET_DIR=$ANNIE_TARGET_DIR
+  elif [ -d "${HOME:-/nonexistent}/.cache/annie-target" ]; then
+    export CARGO_TARGET_DIR=$HOME/.cache/annie-target
+  fi
+fi
+target=${CARGO_TARGET_DIR:-$PWD/target}
+mkdir -p "$target" || exit 2
+annie=$target/debug/annie
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+# A developer's own settings must not change what is tested.
+while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(ANNIE_|OPENAI_|OPENROUTER_)' || true)
+
+passed=0 failed=0 skipped=0 failures=() skips=() server=''
+scratch=$(mktemp -d) || exit 2
+log=$scratch/part.log
+cleanup() {
+  [ -n "$server" ] && kill -9 "$server" 2>/dev/null
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '\n== %s\n' "$*"; }
+pass() { passed=$((passed + 1)); echo "passed: $1"; }
+fail() { failed=$((failed + 1)); failures+=("$1"); echo "FAILED: $1"; }
+skip() { skipped=$((skipped + 1)); skips+=("$1"); echo "SKIPPED: $1"; }
+# part NAME COMMAND...: one thing that passes or fails.
+part() {
+  local name=$1 started=$SECONDS
+  shift
+  say "$name"
+  if "$@"; then pass "$name ($((SECONDS - started)) s)"; else fail "$name"; fi
+}
+# want COMMAND PACKAGE: installs a Debian package if its command is missing and this may be done.
+want() {
+  command -v "$1" >/dev/null && return 0
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
+  echo "installing $2"
+  { apt-get install -y -q "$2" || { apt-get update -q && apt-get install -y -q "$2"; }; } >"$log" 2>&1
+  command -v "$1" >/dev/null
+}
+
+# Adds the numbers of a run of the tests to ours. nextest: `Summary [..] 9 tests run: 8 passed, 1 failed, 2 skipped`;
+# cargo test: `test result: ok. 8 passed; 0 failed; 0 ignored; ..`, once for each binary.
+count_tests() {
+  local line
+  while IFS= read -r line; do
+    passed=$((passed + $(number_of "$line" 'passed')))
+    failed=$((failed + $(number_of "$line" 'failed|timed out|exec failed')))
+    skipped=$((skipped + $(number_of "$line" 'skipped|ignored')))
+  done < <(grep -E '^ *Summary \[|^test result:' "$log")
+}
+# number_of LINE WORDS: the numbers before these words, added up.
+number_of() {
+  local sum=0 n
+  while read -r n; do sum=$((sum + n)); done < <(grep -oE "[0-9]+ ($2)" <<<"$1" | grep -oE '^[0-9]+')
+  echo "$sum"
+}
+
+# tests NAME COMMAND...: a run of the tests, whose cases are counted one by one.
+tests() {
+  local name=$1 before=$failed
+  shift
+  say "$name"
+  local status=0 ran=$((passed + failed))
+  "$@" 2>&1 | tee "$log" || status=1
+  count_tests
+  if [ "$status" != 0 ]; then
+    [ "$failed" = "$before" ] && failed=$((failed + 1))
+    failures+=("$name: see above")
+  elif [ "$ran" = $((passed + failed)) ] && [ "$name" != "doc tests" ]; then
+    fail "$name: no test ran"
+  fi
+}
+
+part "formatting" cargo fmt --all --check
+part "lints" cargo clippy --locked --workspace --all-targets -- -D warnings
+if cargo nextest --version >/dev/null 2>&1; then
+  tests "tests" cargo nextest run --locked --workspace --no-fail-fast
+  tests "doc tests" cargo test --locked --workspace --doc
+else
+  tests "tests" cargo test --locked --workspace --no-fail-fast
+fi
+
+# Runs the program in a home of its own.
+run_annie() { env HOME="$scratch/home" XDG_CONFIG_HOME= XDG_DATA_HOME= "$annie" "$@"; }
+
+first_command() {
+  local asked="Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due"
+  run_annie ask --plain "$asked" </dev/null 2>&1 | tee "$log" || return 1
+  grep -q "PR 42" "$log" || { echo "the answer does not speak of the task"; return 1; }
+  # A second run remembers what the first one was told.
+  run_annie ask --plain --new "How does Bob prefer to be contacted?" </dev/null 2>&1 | tee "$log" || return 1
+  grep -qi "email" "$log" || { echo "the second run does not remember"; return 1; }
+}
+
+unit_file() {
+  # The unit names the installed program; here it is the one that was just built.
+  sed "s|/usr/bin/annie|$annie|g" deploy/annie.service >"$scratch/annie.service"
+  systemd-analyze verify "$scratch/annie.service" 2>&1 | tee "$log" && ! grep -q "annie.service" "$log"
+}
+
+start_server() {
+  run_annie serve --data "$scratch/data" --port 0 --ready-file "$scratch/ready.json" >"$scratch/server.log" 2>&1 &
+  server=$!
+  for _ in $(seq 300); do
+    [ -s "$scratch/ready.json" ] && break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$scratch/ready.json" 2>/dev/null)
+  [ -n "$url" ] || { tail -20 "$scratch/server.log"; return 1; }
+}
+
+stop_server() {
+  local status=0
+  kill -TERM "$server" && wait "$server" || status=$?
+  server=''
+  [ "$status" = 0 ] || { tail -20 "$scratch/server.log"; return 1; }
+}
+
+python_clients() {
+  local venv=$target/clients-venv
+  if [ ! -x "$venv/bin/python" ]; then
+    want python3 python3 || { skip "python clients: no python3"; return; }
+    python3 -m venv "$venv" >"$log" 2>&1 || { rm -rf "$venv"; want python3-venv python3-venv; python3 -m venv "$venv" >"$log" 2>&1; } ||
+      { rm -rf "$venv"; skip "python clients: python3 -m venv does not work (Debian: python3-venv)"; return; }
+  fi
+  "$venv/bin/python" -c 'import openai, grpc, grpc_reflection' 2>/dev/null ||
+    "$venv/bin/pip" install -q openai grpcio grpcio-reflection >"$log" 2>&1 ||
+    { tail -3 "$log"; skip "python clients: the packages openai, grpcio and grpcio-reflection cannot be installed"; return; }
+  local file
+  for file in "$@"; do
+    part "$file" env ANNIE_URL="$url" "$venv/bin/python" "$file"
+  done
+}
+
+if [ "$quick" != --quick ]; then
+  if [ -x "$annie" ] || cargo build --locked; then
+    part "the first command of the README" first_command
+    part "the sample configuration" run_annie config check deploy/annie.toml
+    if want systemd-analyze systemd; then
+      part "the unit file" unit_file
+    else
+      skip "the unit file: systemd-analyze is not here (Debian: systemd)"
+    fi
+    shopt -s nullglob
+    clients=(tests/clients/*.py)
+    shopt -u nullglob
+    if [ ${#clients[@]} = 0 ]; then
+      skip "python clients: tests/clients holds none"
+    else
+      say "a server for the clients"
+      if start_server; then
+        pass "a server for the clients"
+        python_clients "${clients[@]}"
+        part "the server stops in good order" stop_server
+      else
+        fail "a server for the clients"
+      fi
+    fi
+  else
+    fail "the program does not build"
+  fi
+fi
+
+echo
+for what in ${skips[@]+"${skips[@]}"}; do echo "skipped: $what"; done
+for what in ${failures[@]+"${failures[@]}"}; do echo "failed: $what"; done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ ${#failures[@]} = 0 ]
