@@ -1,3 +1,6 @@
 //! Messages all the way through.
 
+mod bad_models;
+mod bad_skills;
+mod doors;
 pub mod kernel;

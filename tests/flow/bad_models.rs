@@ -1,0 +1,130 @@
+//! Models that misbehave, against the real binary: each misbehaviour has one defined end that the user can read, the
+//! conversation goes on afterwards, and nothing takes the process down.
+
+use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// A server whose only backend is this fake.
+async fn server_with(model: &FakeModelServer, more: &str) -> (tempfile::TempDir, Server) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("annie.toml");
+    let text = format!(
+        "{more}\n[[backend]]\nname = \"fake\"\nprofile = \"generic\"\nbase_url = \"{}\"\nmodel = \"m\"\nretries_max = 1\n\
+         retry_wait_ms_min = 1\nretry_wait_ms_max = 5\nfirst_token_ms_max = 400\nidle_ms_max = 400\n\
+         reply_bytes_max = 200000\n[limits]\nround_ms_max = 3000\n",
+        model.base_url()
+    );
+    std::fs::write(&config, text).expect("the configuration is written");
+    let path = config.to_str().expect("a path").to_owned();
+    let server = Server::start(folder.path(), &["--config", &path], &[]).await;
+    (folder, server)
+}
+
+async fn ask(server: &Server, text: &str) -> Value {
+    let body = json!({"text": text, "conversation_key": "k"});
+    let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
+    assert_eq!(status, 200, "{said}");
+    said
+}
+
+fn is_second(seen: &Seen) -> bool {
+    seen.last_user_text().contains("and now?")
+}
+
+async fn fails_with(misbehave: impl Fn() -> Reply + Send + Sync + 'static, code: &str) {
+    let model = FakeModelServer::start(move |seen| if is_second(seen) { Reply::says("Fine.") } else { misbehave() }).await;
+    let (_folder, server) = server_with(&model, "").await;
+    let said = ask(&server, "hello").await;
+    assert_eq!(said["status"], "failed", "{said}");
+    assert_eq!(said["error"], code, "{said}");
+    let next = ask(&server, "and now?").await;
+    assert_eq!(next["answer"], "Fine.", "the conversation goes on: {next}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_key_is_told_as_the_operators_business() {
+    fails_with(|| Reply::error(401, "bad key"), "model_auth").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_account_is_told() {
+    fails_with(|| Reply::error(402, "no credit"), "model_payment").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_limit_that_lasts_is_told() {
+    fails_with(|| Reply::rate_limited(None), "model_rate_limited").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_server_is_told() {
+    fails_with(|| Reply::error(500, "oops"), "model_unavailable").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_does_not_fit_is_told() {
+    fails_with(Reply::overflow_vllm, "context_overflow").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_dies_in_the_middle_is_told_and_not_taken_for_an_answer() {
+    fails_with(|| Reply::says("half an answer that never").cut_after_events(2), "model_truncated").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_falls_silent_is_told() {
+    fails_with(|| Reply::says("half an answer that never").stall_after_events(2), "model_timeout").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_without_end_is_cut_off() {
+    fails_with(|| Reply::endless("and so on "), "model_protocol").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_no_protocol_is_told() {
+    fails_with(|| Reply::body(200, "<html>hello</html>"), "model_protocol").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invented_tools_and_broken_arguments_are_put_right_by_the_model_itself() {
+    let model = FakeModelServer::start(|seen| {
+        let last = seen.messages().last().cloned().unwrap_or_default();
+        let text = last["content"].to_string();
+        if text.contains("there is no tool") {
+            Reply::calls_raw("get_skill", "{broken")
+        } else if text.contains("not valid JSON") {
+            Reply::says("I found my way.")
+        } else {
+            Reply::calls([("launch_rockets", json!({"at": "once"}))])
+        }
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    assert_eq!(ask(&server, "hello").await["answer"], "I found my way.");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_never_stops_calling_tools_is_stopped_with_a_report() {
+    let model = FakeModelServer::start(|seen| {
+        let round = seen.messages().len();
+        Reply::calls([("get_skill", json!({"search": format!("word{round}")}))])
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    let said = ask(&server, "hello").await;
+    assert_eq!(said["paused"], true, "{said}");
+    assert!(said["answer"].as_str().unwrap_or_default().contains("Would you like me to continue?"), "{said}");
+    assert_eq!(model.request_count(), 6, "six rounds and no more (S4 7.2)");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_repeats_one_call_is_ended_with_the_truth() {
+    let model = FakeModelServer::start(|_| Reply::calls([("get_skill", json!({"search": "mail"}))])).await;
+    let (_folder, server) = server_with(&model, "[turn]\niterations_max = 30\n").await;
+    let said = ask(&server, "hello").await;
+    assert!(said["answer"].as_str().unwrap_or_default().starts_with("I had to stop"), "{said}");
+    assert!(model.request_count() < 12, "{} rounds", model.request_count());
+}

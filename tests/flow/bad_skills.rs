@@ -1,0 +1,111 @@
+//! Skills that misbehave, behind their breakers.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{EventBody, Mode},
+    message::Message,
+    outcome::{Outcome, Status},
+};
+use annie_testkit::{
+    scripted_model::{calls, says},
+    skills::{Deed, FakeSkills},
+};
+use serde_json::json;
+
+use crate::world::{World, WorldParts, check_log, eventually};
+
+/// A world whose model calls one skill with what the user said, and answers with its result.
+fn calling(skill: &'static str, deed: impl Fn() -> Deed + Send + Sync + 'static) -> WorldParts {
+    let mut parts = WorldParts::new(move |request, _| {
+        Ok(match request.messages.last() {
+            Some(Message::Tool { text, .. }) => says(text.clone()),
+            Some(Message::User { text, .. }) => {
+                calls([("use_skill", json!({"skill": skill, "arguments": {"what": text}}))])
+            }
+            _ => says("?"),
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    parts.skills = Arc::new(FakeSkills::new(move |_| deed()));
+    parts
+}
+
+async fn outcome_of(world: &World, text: &str) -> Outcome {
+    let said = world.say(text).await;
+    world.answer(&said).await;
+    let log = world.log(said.conversation).await;
+    check_log(&log);
+    log.into_iter()
+        .find_map(|e| if let EventBody::SkillFinished { outcome, .. } = e.body { Some(outcome) } else { None })
+        .expect("the skill was called")
+}
+
+async fn breaker_state(world: &World, skill: &str) -> String {
+    let (_, view) = world.kernel.view(&format!("/breakers/breaker:{skill}")).await.expect("there is a breaker");
+    view.expect("it answers")["state"].as_str().expect("a state").to_owned()
+}
+
+#[tokio::test]
+async fn a_panic_in_a_skill_is_an_outcome_and_of_a_once_skill_an_unknown_one() {
+    let world = calling("test.look", || Deed::Panic).start().await;
+    let outcome = outcome_of(&world, "x").await;
+    assert_eq!((outcome.status, outcome.error_type.as_deref()), (Status::ErrorTransient, Some("panic")));
+    let world = calling("test.send", || Deed::Panic).start().await;
+    assert_eq!(outcome_of(&world, "x").await.status, Status::Unknown);
+}
+
+#[tokio::test]
+async fn a_skill_that_hangs_is_ended_at_its_time_limit() {
+    let world = calling("test.put", || Deed::Hang).start().await;
+    let outcome = outcome_of(&world, "x").await;
+    assert_eq!((outcome.status, outcome.error_type.as_deref()), (Status::ErrorTransient, Some("timeout")));
+}
+
+#[tokio::test]
+async fn ten_megabytes_of_result_are_cut_with_a_notice() {
+    let world = calling("test.look", || Deed::Answer(Outcome::success("x".repeat(10 << 20)))).start().await;
+    let outcome = outcome_of(&world, "x").await;
+    assert!(outcome.data.len() < Outcome::DATA_BYTES_MAX + 100);
+    assert!(outcome.data.contains("of 10485760 bytes"), "the cut is told");
+}
+
+#[tokio::test]
+async fn five_failures_open_the_breaker_for_everybody_and_one_probe_closes_it() {
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_broken = broken.clone();
+    let mut parts = calling("test.look", move || {
+        Deed::Answer(if is_broken.load(std::sync::atomic::Ordering::Relaxed) {
+            Outcome::transient("http_503", "down")
+        } else {
+            Outcome::success("up")
+        })
+    });
+    parts.limits.breaker.open_ms = 300;
+    let world = parts.start().await;
+    for _ in 0..5 {
+        assert_eq!(outcome_of(&world, "x").await.error_type.as_deref(), Some("http_503"));
+    }
+    assert_eq!(breaker_state(&world, "test.look").await, "open");
+    let refused = outcome_of(&world, "another conversation").await;
+    assert_eq!(refused.error_type.as_deref(), Some("breaker_open"));
+    assert_eq!(parts.skills.count("test.look"), 5, "an open breaker lets nothing through");
+    // Its row survives the breaker and the whole kernel.
+    world.kernel.stop().await;
+    let world = parts.start().await;
+    assert_eq!(outcome_of(&world, "x").await.error_type.as_deref(), Some("breaker_open"));
+    broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    eventually("the probe passes", async || (outcome_of(&world, "x").await.status == Status::Success).then_some(())).await;
+    assert_eq!(breaker_state(&world, "test.look").await, "closed");
+}
+
+#[tokio::test]
+async fn an_operator_closes_a_breaker() {
+    let world = calling("test.look", || Deed::Answer(Outcome::transient("http_503", "down"))).start().await;
+    for _ in 0..5 {
+        outcome_of(&world, "x").await;
+    }
+    assert_eq!(breaker_state(&world, "test.look").await, "open");
+    world.kernel.reset_breaker("test.look").expect("it is there");
+    assert_eq!(breaker_state(&world, "test.look").await, "closed");
+}
