@@ -117,13 +117,12 @@ impl Catalog {
         }
     }
 
-    /// Domains and their verbs, for telling people: `tasks (create, search)`.
+    /// Domains and their verbs, for telling people: `tasks (create, search)`. Prompt skills, which have no domain in their
+    /// name, are instructions for a model and not told of.
     pub fn summary(&self) -> String {
         let mut domains: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for skill in self.iter() {
-            let (domain, verb) = skill.name.rsplit_once('.').unwrap_or((skill.name.as_str(), ""));
-            let verbs = domains.entry(domain).or_default();
-            verbs.extend(Some(verb).filter(|v| !v.is_empty()));
+        for (domain, verb) in self.iter().filter_map(|skill| skill.name.rsplit_once('.')) {
+            domains.entry(domain).or_default().push(verb);
         }
         for domain in &self.bare_domains {
             domains.entry(domain).or_default();

@@ -106,6 +106,19 @@ pub(super) fn lead(words: &[Word], range: &Range<usize>) -> usize {
     at
 }
 
+/// Whether a text holds nothing but politeness.
+pub(super) fn is_only_polite(said: &str) -> bool {
+    let words = Text::new(said).words;
+    let mut at = 0;
+    for _ in 0..LEADS_MAX {
+        match POLITE.iter().find_map(|p| p.fit(&words, at)) {
+            Some(fit) if fit.end > at => at = fit.end,
+            _ => break,
+        }
+    }
+    at == words.len()
+}
+
 /// Whether a question word stands here.
 pub(super) fn asks(words: &[Word], at: usize) -> bool {
     words.get(at).is_some_and(|w| !w.quoted && QUESTION_WORDS.contains(&w.lower.as_str()))
@@ -186,6 +199,8 @@ pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, ca
     let seen = &words[start..range.end.min(start + LOOK_WORDS_MAX)];
     let (like, skill) = catalog
         .iter()
+        // A prompt skill's steps are written for a model.
+        .filter(|skill| skill.name.contains('.'))
         .map(|skill| (likeness(skill, seen), skill))
         .filter(|(like, _)| like.score >= SCORE_MIN)
         .max_by(|a, b| a.0.score.cmp(&b.0.score).then_with(|| b.1.name.cmp(&a.1.name)))?;

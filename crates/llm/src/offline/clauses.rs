@@ -5,7 +5,7 @@ use std::{cell::Cell, ops::Range};
 
 use super::{
     catalog::Catalog,
-    choose::{How, by_likeness, by_phrase, choose, is_plain, lead},
+    choose::{How, by_likeness, by_phrase, choose, is_only_polite, is_plain, lead},
     pattern::Pattern,
     rules::Shape,
     text::{Mark, Text, Word},
@@ -84,6 +84,9 @@ pub(super) fn split(source: &str, catalog: &Catalog) -> Vec<Clause> {
         prefix = cut.prefix;
     }
     clauses.truncate(CLAUSES_MAX);
+    if clauses.len() > 1 {
+        clauses.retain(|clause| !is_only_polite(&clause.text));
+    }
     clauses
 }
 

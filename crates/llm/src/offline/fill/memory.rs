@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Filled, Filler};
-use crate::offline::text::{capitalised, unquoted};
+use crate::offline::text::{Mark, capitalised, unquoted};
 
 /// Words by which a statement shows what kind of thing it is.
 const CATEGORIES: [(&str, &[&str]); 6] = [
@@ -77,6 +77,9 @@ impl Filler<'_> {
     /// A statement to remember.
     pub(super) fn statement(&self, rest: Range<usize>) -> Filled {
         let mut call = self.call();
+        let pointer =
+            self.is(rest.start, &["this", "that", "following"]) && self.words()[rest.start].mark == Mark::Colon;
+        let rest = rest.start + usize::from(pointer)..rest.end;
         let said = self.slice(rest.clone());
         let said = said.strip_prefix("that ").unwrap_or(said);
         let said = unquoted(single_stop(said));
@@ -158,7 +161,7 @@ impl Filler<'_> {
 
 /// Without the stop of a single sentence.
 fn single_stop(text: &str) -> &str {
-    let bare = text.trim_end_matches(['.', '!']);
+    let bare = text.trim_end_matches(['.', '!', '?']);
     if bare.contains(". ") { text } else { bare }
 }
 

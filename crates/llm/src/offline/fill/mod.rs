@@ -83,7 +83,7 @@ impl<'a> Filler<'a> {
                     Shape::Statement => self.statement(rest),
                     Shape::GapStatement => self.statement(if gap.is_empty() { rest } else { gap }),
                     Shape::Question => self.search(start..rest.end),
-                    Shape::Search => self.search(rest),
+                    Shape::Search => self.search(if rest.is_empty() { gap } else { rest }),
                     Shape::Note => self.note(rest),
                     Shape::Jot => self.jot(rest),
                     Shape::NoteTitle => self.note_title(if rest.is_empty() { gap } else { rest }),

@@ -58,6 +58,10 @@ impl Filler<'_> {
         if start < rest.end && self.is(start, &["that", "saying", "says", "with", "reading", "containing"]) {
             return (None, Some(self.content_from(start + 1, rest.end)));
         }
+        // Behind `note:` stands the text.
+        if start == rest.start && start > 0 && words[start - 1].mark == Mark::Colon {
+            return (None, Some(self.content_from(start, rest.end)));
+        }
         let quoted = words.get(start).is_some_and(|w| w.quoted);
         if quoted && let Some(quote) = self.text.quote_from(start) {
             let behind = (start..rest.end).find(|at| !words[*at].quoted).unwrap_or(rest.end);
@@ -74,10 +78,6 @@ impl Filler<'_> {
         });
         match cut {
             Some((end, from)) => (Some(note_name(self.slice(start..end))), Some(self.content_from(from, rest.end))),
-            // Behind `note:` stands the text.
-            None if start == rest.start && start > 0 && words[start - 1].mark == Mark::Colon => {
-                (None, Some(self.content_from(start, rest.end)))
-            }
             None => (Some(note_name(self.slice(start..rest.end))), None),
         }
     }

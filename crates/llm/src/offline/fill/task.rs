@@ -147,7 +147,9 @@ impl Filler<'_> {
         let said = |words: &[&str]| all.clone().any(|at| self.is(at, words));
         let status = if said(&["overdue", "late"]) {
             "overdue"
-        } else if said(&["done", "completed", "finished"]) {
+        } else if said(&["done", "completed", "finished"])
+            || (said(&["did"]) && said(&["finish", "complete", "do", "achieve"]))
+        {
             "done"
         } else if said(&["blocked", "stuck"]) {
             "blocked"
@@ -291,7 +293,8 @@ impl Filler<'_> {
                 {
                     range.end -= 1;
                 }
-                self.slice(range).trim_end_matches(['?', '.', '!']).to_owned()
+                let told = self.query(range.clone());
+                if told.is_empty() { self.slice(range).trim_end_matches(['?', '.', '!']).to_owned() } else { told }
             }
         };
         if text.is_empty() {

@@ -255,7 +255,7 @@ pub(super) fn as_title(text: &str) -> String {
         let lower = text.to_lowercase();
         let bare = text
             .trim_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '-'))
-            .trim_end_matches(['.', '!', '…']);
+            .trim_end_matches(['.', '!', '?', '…']);
         let lead =
             LEADS.iter().find(|l| lower.starts_with(*l) && text.is_char_boundary(l.len())).map_or(0, |l| l.len());
         let end = ENDS.iter().find(|e| lower.ends_with(*e) && lower.len() == text.len()).map_or(0, |e| e.len());

@@ -90,6 +90,15 @@ fn a_task_named_by_words_is_looked_up_and_then_changed() {
 }
 
 #[test]
+fn several_tasks_in_one_wish_are_all_changed() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop] {
+        let mut world = World::new(SubAgentInterface::Cmd, |_, line| format!("Deleted by {line}"));
+        world.turn(mode, "Delete tasks 1, 2 and 5");
+        assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
+    }
+}
+
+#[test]
 fn words_that_fit_several_tasks_or_none_change_nothing() {
     let two = |skill: &str, _: &str| match skill {
         "tasks.search" => "Found 2 open tasks:\n\n- #1 Buy milk\n- #4 Milk the cow #7".to_owned(),
