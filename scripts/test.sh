@@ -9,6 +9,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 quick=${1:-}
+case $quick in
+  '' | --quick) ;;
+  *) echo "usage: scripts/test.sh [--quick]" >&2; exit 2 ;;
+esac
 
 if [ -z "${CARGO_TARGET_DIR:-}" ]; then
   if [ -n "${ANNIE_TARGET_DIR:-}" ]; then
@@ -96,15 +100,15 @@ else
   tests "tests" cargo test --locked --workspace --no-fail-fast
 fi
 
-# Runs the program in a home of its own.
-run_annie() { env HOME="$scratch/home" XDG_CONFIG_HOME= XDG_DATA_HOME= "$annie" "$@"; }
+# The program in a home of its own. A command line and not a function, so that a background process is the program itself.
+run_annie=(env "HOME=$scratch/home" XDG_CONFIG_HOME= XDG_DATA_HOME= "$annie")
 
 first_command() {
   local asked="Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due"
-  run_annie ask --plain "$asked" </dev/null 2>&1 | tee "$log" || return 1
+  "${run_annie[@]}" ask --plain "$asked" </dev/null 2>&1 | tee "$log" || return 1
   grep -q "PR 42" "$log" || { echo "the answer does not speak of the task"; return 1; }
   # A second run remembers what the first one was told.
-  run_annie ask --plain --new "How does Bob prefer to be contacted?" </dev/null 2>&1 | tee "$log" || return 1
+  "${run_annie[@]}" ask --plain --new "How does Bob prefer to be contacted?" </dev/null 2>&1 | tee "$log" || return 1
   grep -qi "email" "$log" || { echo "the second run does not remember"; return 1; }
 }
 
@@ -115,7 +119,7 @@ unit_file() {
 }
 
 start_server() {
-  run_annie serve --data "$scratch/data" --port 0 --ready-file "$scratch/ready.json" >"$scratch/server.log" 2>&1 &
+  "${run_annie[@]}" serve --data "$scratch/data" --port 0 --ready-file "$scratch/ready.json" >"$scratch/server.log" 2>&1 &
   server=$!
   for _ in $(seq 300); do
     [ -s "$scratch/ready.json" ] && break
@@ -150,9 +154,10 @@ python_clients() {
 }
 
 if [ "$quick" != --quick ]; then
-  if [ -x "$annie" ] || cargo build --locked; then
+  say "the program"
+  if cargo build --locked; then
     part "the first command of the README" first_command
-    part "the sample configuration" run_annie config check deploy/annie.toml
+    part "the sample configuration" "${run_annie[@]}" config check deploy/annie.toml
     if want systemd-analyze systemd; then
       part "the unit file" unit_file
     else

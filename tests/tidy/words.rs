@@ -18,7 +18,7 @@ const OPEN_ENDS: &[&str] = &[
 ];
 /// Folders that only one machine has.
 const MACHINE_PATHS: &[&str] =
-    &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/tm", "p/"), concat!("/Us", "ers/")];
+    &[concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/tm", "p"), concat!("/Us", "ers")];
 /// Hosts of package registries: which one is used is the machine's business.
 const REGISTRIES: &[&str] = &[
     concat!("crates", ".io"),
