@@ -24,6 +24,8 @@ use crate::wire::{assemble::Assembler, failure::Failure};
 const FRAME_FACTOR: usize = 64;
 /// The least that a stream may hold, in bytes: comments and frames of a short reply under a small limit.
 const WIRE_BYTES_MIN: usize = 1024 * 1024;
+/// The longest line of a stream, in bytes: the parser looks at an unfinished line again with every packet.
+const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads events into the assembler until the stream ends.
 pub(super) async fn events(
@@ -53,7 +55,6 @@ struct Guarded<S> {
     first_token_by: Instant,
     idle: Duration,
     line_bytes: usize,
-    line_bytes_max: usize,
     left_bytes: usize,
 }
 
@@ -72,7 +73,6 @@ fn guarded<'a>(
         first_token_by,
         idle: Duration::from_millis(config.idle_ms_max),
         line_bytes: 0,
-        line_bytes_max: config.reply_bytes_max.saturating_mul(2).max(WIRE_BYTES_MIN),
         left_bytes: config.reply_bytes_max.saturating_mul(FRAME_FACTOR).max(WIRE_BYTES_MIN),
     };
     stream::unfold(Some(state), move |state| async move {
@@ -102,7 +102,7 @@ impl<S> Guarded<S> {
             Some(at) => bytes.len() - at,
             None => self.line_bytes + bytes.len(),
         };
-        if self.left_bytes == 0 || self.line_bytes > self.line_bytes_max {
+        if self.left_bytes == 0 || self.line_bytes > LINE_BYTES_MAX {
             return Err(Failure::new(ModelErrorKind::Protocol, "the stream is larger than allowed", false));
         }
         Ok(bytes)

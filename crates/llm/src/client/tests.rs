@@ -162,7 +162,7 @@ async fn a_reply_without_measure_is_given_up() {
     let endless = [
         Reply::endless("words without end "),
         Reply::events((0..90_000).map(|n| json!({"ping": n}))),
-        Reply::of_size(100_000).pieces_of_bytes(3_000_000),
+        Reply::of_size(3_000_000).pieces_of_bytes(3_000_000),
     ];
     for reply in endless {
         let server = FakeModelServer::start(move |_| reply.clone()).await;
@@ -299,6 +299,15 @@ async fn a_check_asks_without_running_a_round() {
     server.answer_probes_with(Reply::error(401, "bad key"));
     assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Auth);
     assert_eq!(server.request_count(), 0);
+}
+
+#[test]
+fn a_client_for_an_encrypted_endpoint_is_built_without_touching_the_network() {
+    let config =
+        ModelConfig { base_url: "https://model.invalid/v1".into(), model: "m".into(), ..ModelConfig::default() };
+    let built = model(config);
+    assert_eq!(built.chat_url, "https://model.invalid/v1/chat/completions");
+    assert!(built.about().starts_with("a language model"));
 }
 
 #[tokio::test]
