@@ -144,12 +144,14 @@ python_clients() {
     python3 -m venv "$venv" >"$log" 2>&1 || { rm -rf "$venv"; want python3-venv python3-venv; python3 -m venv "$venv" >"$log" 2>&1; } ||
       { rm -rf "$venv"; skip "python clients: python3 -m venv does not work (Debian: python3-venv)"; return; }
   fi
-  "$venv/bin/python" -c 'import openai, grpc, grpc_reflection' 2>/dev/null ||
-    "$venv/bin/pip" install -q openai grpcio grpcio-reflection >"$log" 2>&1 ||
+  "$venv/bin/python" -c 'import openai, grpc, grpc_reflection, google.protobuf' 2>/dev/null ||
+    "$venv/bin/pip" install -q openai grpcio grpcio-reflection protobuf >"$log" 2>&1 ||
     { tail -3 "$log"; skip "python clients: the packages openai, grpcio and grpcio-reflection cannot be installed"; return; }
-  local file
+  local file at
   for file in "$@"; do
-    part "$file" env ANNIE_URL="$url" "$venv/bin/python" "$file"
+    # gRPC's clients want host and port, the others an URL.
+    case $file in */grpc_*) at=${url#http://} ;; *) at=$url ;; esac
+    part "$file" "$venv/bin/python" "$file" "$at"
   done
 }
 
