@@ -156,7 +156,9 @@ mod tests {
     fn texts_that_are_no_keys_are_not_looked_up() {
         let long = format!("annie_{}_{}", "a".repeat(12), "b".repeat(43));
         assert!(Presented::parse(&long).is_some());
-        for bad in ["", "annie_", "sk-x", &long[1..], &long[..long.len() - 1], &format!("{long}b"), &long.replace('b', "-")] {
+        for bad in
+            ["", "annie_", "sk-x", &long[1..], &long[..long.len() - 1], &format!("{long}b"), &long.replace('b', "-")]
+        {
             assert!(Presented::parse(bad).is_none(), "{bad}");
         }
     }

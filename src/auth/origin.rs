@@ -109,7 +109,10 @@ mod tests {
             assert!(check(needs_keys, Method::POST, "localhost:1", Some("http://localhost:1")));
             assert!(check(needs_keys, Method::POST, "localhost:1", Some("https://chat.example.org")));
         }
-        assert!(!check(false, Method::GET, "localhost:1", Some("https://evil.example")), "nor does it read without a key");
+        assert!(
+            !check(false, Method::GET, "localhost:1", Some("https://evil.example")),
+            "nor does it read without a key"
+        );
         assert!(check(true, Method::GET, "localhost:1", Some("https://evil.example")), "its own key it may show");
     }
 }

@@ -237,8 +237,12 @@ mod tests {
             max_tool_calls: 1,
             manual: vec![],
         };
-        let call =
-            ResolvedCall { id: "c".into(), name: "dispatch_agent".into(), raw: "{}".into(), action: Action::Dispatch(spec) };
+        let call = ResolvedCall {
+            id: "c".into(),
+            name: "dispatch_agent".into(),
+            raw: "{}".into(),
+            action: Action::Dispatch(spec),
+        };
         let task = TaskId::from_uuid(uuid::Uuid::from_bytes([1; 16]));
         let report = AgentReport {
             status: ReportStatus::Completed,
@@ -250,22 +254,30 @@ mod tests {
         log(vec![
             (1, "orchestrator", said("one")),
             (2, "orchestrator", said("two")),
-            (1, "orchestrator", EventBody::ModelReplied {
-                round: 1,
-                text: String::new(),
-                calls: vec![call],
-                finish: Finish::ToolCalls,
-                usage: Usage::default(),
-                model: String::new(),
-                backend: String::new(),
-            }),
-            (1, "s", EventBody::SkillFinished {
-                intent: IntentId::for_call(task, &AgentId::orchestrator(), "c"),
-                call_id: "c".into(),
-                skill: "tasks.search".into(),
-                outcome: Outcome::success("x"),
-                duration_ms: 3,
-            }),
+            (
+                1,
+                "orchestrator",
+                EventBody::ModelReplied {
+                    round: 1,
+                    text: String::new(),
+                    calls: vec![call],
+                    finish: Finish::ToolCalls,
+                    usage: Usage::default(),
+                    model: String::new(),
+                    backend: String::new(),
+                },
+            ),
+            (
+                1,
+                "s",
+                EventBody::SkillFinished {
+                    intent: IntentId::for_call(task, &AgentId::orchestrator(), "c"),
+                    call_id: "c".into(),
+                    skill: "tasks.search".into(),
+                    outcome: Outcome::success("x"),
+                    duration_ms: 3,
+                },
+            ),
             (1, "s", EventBody::AgentReported { report }),
             (1, "orchestrator", answered("first")),
             (2, "orchestrator", EventBody::Cancelled { text: "stopped".into() }),

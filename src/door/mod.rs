@@ -18,9 +18,9 @@ pub(crate) use intake::{Message, Where, submission};
 pub use limits::DoorLimits;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use slots::{Slot, Slots};
-pub(crate) use tree::TreePage;
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
+pub(crate) use tree::TreePage;
 
 use crate::{
     auth::{Auth, Rates},

@@ -19,7 +19,8 @@ impl v1::chat_server::Chat for Door {
         use v1::submit_request::Conversation;
         let caller = caller(&request)?;
         let from_metadata = request.metadata().get(IDEMPOTENCY_KEY).map(|v| v.to_str().map(str::to_owned)).transpose();
-        let from_metadata = from_metadata.map_err(|_| refused(Fault::invalid("not visible ASCII").at(IDEMPOTENCY_KEY)))?;
+        let from_metadata =
+            from_metadata.map_err(|_| refused(Fault::invalid("not visible ASCII").at(IDEMPOTENCY_KEY)))?;
         let wanted = request.into_inner();
         let client_id = Some(wanted.client_id).filter(|id| !id.is_empty()).or(from_metadata);
         let message = Message {

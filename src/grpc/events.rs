@@ -8,25 +8,20 @@ use crate::door::{Feed, FeedWish};
 
 #[tonic::async_trait]
 impl v1::events_server::Events for Door {
-    async fn list(
-        &self,
-        request: Request<v1::ListEventsRequest>,
-    ) -> Result<Response<v1::ListEventsResponse>, Status> {
+    async fn list(&self, request: Request<v1::ListEventsRequest>) -> Result<Response<v1::ListEventsResponse>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
         let limit = convert::limit(wanted.limit, 100, annie_actors::PAGE_MAX);
         let kernel = &self.state.kernel;
-        let events = kernel.events(caller.scope(), conversation, Seq(wanted.after_seq), limit).await.map_err(refused)?;
+        let events =
+            kernel.events(caller.scope(), conversation, Seq(wanted.after_seq), limit).await.map_err(refused)?;
         Ok(Response::new(v1::ListEventsResponse { events: events.iter().map(convert::event).collect() }))
     }
 
     type FollowStream = Streamed<v1::StreamItem>;
 
-    async fn follow(
-        &self,
-        request: Request<v1::FollowEventsRequest>,
-    ) -> Result<Response<Self::FollowStream>, Status> {
+    async fn follow(&self, request: Request<v1::FollowEventsRequest>) -> Result<Response<Self::FollowStream>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;

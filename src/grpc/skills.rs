@@ -7,10 +7,7 @@ use crate::http::unknown_skill;
 
 #[tonic::async_trait]
 impl v1::skills_server::Skills for Door {
-    async fn list(
-        &self,
-        request: Request<v1::ListSkillsRequest>,
-    ) -> Result<Response<v1::ListSkillsResponse>, Status> {
+    async fn list(&self, request: Request<v1::ListSkillsRequest>) -> Result<Response<v1::ListSkillsResponse>, Status> {
         let set = self.state.kernel.catalog().skills();
         let query = request.into_inner().query;
         let skills = if query.is_empty() {

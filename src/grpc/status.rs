@@ -40,7 +40,8 @@ mod tests {
     #[test]
     fn every_code_keeps_its_word_and_its_details() {
         for code in Code::ALL {
-            let fault = Fault::new(code, "why").at("text").retry_in_ms(1_500).with_facts(serde_json::json!({"limit": 3}));
+            let fault =
+                Fault::new(code, "why").at("text").retry_in_ms(1_500).with_facts(serde_json::json!({"limit": 3}));
             let status = status(&fault, Some("req_1"));
             assert_eq!((status.code(), status.message()), (code.grpc(), "why"));
             let details = status.get_error_details();

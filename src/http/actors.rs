@@ -70,10 +70,7 @@ pub struct ViewArgs {
     get, path = "/api/v1/actors/view", tag = "operations", params(ViewArgs),
     responses((status = 200, body = ActorView), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn view_actor(
-    State(state): State<AppState>,
-    Args(args): Args<ViewArgs>,
-) -> Result<Json<ActorView>, Fault> {
+pub async fn view_actor(State(state): State<AppState>, Args(args): Args<ViewArgs>) -> Result<Json<ActorView>, Fault> {
     let (actor, view) = state.kernel.view(&args.path).await?;
     Ok(Json(ActorView { actor, view }))
 }

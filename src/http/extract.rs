@@ -59,11 +59,22 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let fault = Fault::invalid(error.into_inner().to_string());
+        let fault = Fault::invalid(without_type_names(&error.into_inner().to_string()));
         if path == "." { fault } else { fault.at(path) }
     })?;
     json.end().map_err(|e| Fault::invalid(format!("there is something behind the JSON: {e}")))?;
     Ok(value)
+}
+
+/// Serde names our types; whoever sent the body knows them as objects.
+fn without_type_names(text: &str) -> String {
+    match text.split_once("expected struct ") {
+        Some((before, after)) => {
+            let rest = after.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+            format!("{before}expected an object{rest}")
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// Whether a content type is JSON: `application/json` or `application/…+json`, with or without parameters.
@@ -166,6 +177,7 @@ mod tests {
         assert!(fault(b"{\"inner\":[]} x").detail.contains("behind"));
         assert!(fault(b"{\"inner\":\"\xff\"}").detail.contains("UTF-8"));
         assert!(fault(b"").detail.contains("EOF"));
+        assert!(fault(b"7").detail.contains("expected an object at"), "{:?}", fault(b"7"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub async fn outside(State(state): State<AppState>, request: Request, next: Next
         tracing::info!(parent: &span, code = fault.code.as_str(), detail = fault.detail, "refused");
     }
     let mut response = dress(response, dialect, &path, &id);
-    adorn(response.headers_mut(), &id);
+    adorn(response.headers_mut(), dialect, &id);
     measure(clock.as_ref(), from_us, route, status.as_u16());
     response
 }
@@ -71,7 +71,8 @@ fn measure(clock: &dyn Clock, from_us: u64, route: String, status: u16) {
 /// The caller's id for the request if it can be kept, else one of ours.
 fn request_id(state: &AppState, headers: &HeaderMap) -> String {
     let given = headers.get(&REQUEST_ID).and_then(|v| v.to_str().ok());
-    let fits = |id: &&str| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.bytes().all(|b| b.is_ascii_graphic());
+    let fits =
+        |id: &&str| !id.is_empty() && id.len() <= REQUEST_ID_BYTES_MAX && id.bytes().all(|b| b.is_ascii_graphic());
     match given.filter(fits) {
         Some(id) => id.to_owned(),
         None => format!("req_{}", state.kernel.env().uuid().simple()),
@@ -89,14 +90,20 @@ fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
     }
 }
 
-fn adorn(headers: &mut HeaderMap, id: &str) {
+fn adorn(headers: &mut HeaderMap, dialect: Dialect, id: &str) {
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(REQUEST_ID, id);
+    }
+    if dialect == Dialect::Grpc {
+        return;
     }
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
-        ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"),
+        (
+            "content-security-policy",
+            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'",
+        ),
     ] {
         headers.entry(HeaderName::from_static(name)).or_insert(HeaderValue::from_static(value));
     }
@@ -109,8 +116,8 @@ pub async fn inside(State(state): State<AppState>, mut request: Request, next: N
         Ok(left) => left,
         Err(fault) => return fault.into_response(),
     };
-    let openai = request.uri().path().starts_with("/v1/");
-    let wait = grpc_timeout(request.headers());
+    let dialect = dialect(request.uri().path(), request.headers());
+    let wait = grpc_timeout(request.headers()).filter(|_| dialect == Dialect::Grpc);
     let answer = next.run(request);
     let mut response = match wait {
         None => answer.await,
@@ -119,7 +126,7 @@ pub async fn inside(State(state): State<AppState>, mut request: Request, next: N
             Err(_) => Fault::new(Code::DeadlineExceeded, "not done within the caller's deadline").into_response(),
         },
     };
-    if let Some(left) = left.filter(|_| openai) {
+    if let Some(left) = left.filter(|_| dialect == Dialect::OpenAi) {
         for (name, value) in [
             ("x-ratelimit-limit-requests", left.limit.to_string()),
             ("x-ratelimit-remaining-requests", left.remaining.to_string()),

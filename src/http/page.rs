@@ -10,7 +10,9 @@ pub async fn page(State(state): State<AppState>) -> Html<String> {
         .kernel
         .models()
         .into_iter()
-        .map(|(name, model, about)| format!("<li><b>{}</b>: {} ({})</li>", escape(&name), escape(&model), escape(&about)))
+        .map(|(name, model, about)| {
+            format!("<li><b>{}</b>: {} ({})</li>", escape(&name), escape(&model), escape(&about))
+        })
         .collect();
     Html(format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\

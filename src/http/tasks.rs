@@ -101,11 +101,7 @@ pub async fn list_tasks(
     get, path = "/api/v1/tasks/{id}", tag = "jobs", params(("id" = String, Path)),
     responses((status = 200, body = Task), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn get_task(
-    State(state): State<AppState>,
-    caller: Caller,
-    Id(id): Id<TaskId>,
-) -> Result<Json<Task>, Fault> {
+pub async fn get_task(State(state): State<AppState>, caller: Caller, Id(id): Id<TaskId>) -> Result<Json<Task>, Fault> {
     Ok(Json(state.kernel.task(caller.scope(), id).await?.into()))
 }
 

@@ -36,7 +36,7 @@ class Caller:
         self.database = ProtoReflectionDescriptorDatabase(channel)
         self.pool = DescriptorPool(self.database)
 
-    def call(self, service: str, method: str, **fields):
+    def call(self, service: str, method: str, /, **fields):
         described = self.pool.FindServiceByName(service).methods_by_name[method]
         request, response = GetMessageClass(described.input_type), GetMessageClass(described.output_type)
         make = self.channel.unary_stream if described.server_streaming else self.channel.unary_unary

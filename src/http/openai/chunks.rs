@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn a_tool_rounds_text_is_reasoning_unless_it_was_given_already() {
         let replied = |round, text: &str| {
-            let spec = serde_json::from_value(json!({"agent": "s", "mission": "look", "skills": [], "max_tool_calls": 1}));
+            let spec =
+                serde_json::from_value(json!({"agent": "s", "mission": "look", "skills": [], "max_tool_calls": 1}));
             let call = annie_core::event::ResolvedCall {
                 id: "c".into(),
                 name: "dispatch_agent".into(),

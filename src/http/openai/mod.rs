@@ -36,7 +36,8 @@ fn model_ids() -> Vec<String> {
 
 fn model(state: &AppState, id: &str) -> Value {
     // Said plainly where users look: what answers behind the name.
-    let about: Vec<String> = state.kernel.models().into_iter().map(|(_, model, about)| format!("{model}: {about}")).collect();
+    let about: Vec<String> =
+        state.kernel.models().into_iter().map(|(_, model, about)| format!("{model}: {about}")).collect();
     json!({
         "id": id, "object": "model", "created": state.doors.started_at.0 / 1_000_000, "owned_by": "annie",
         "description": about.join("; "),

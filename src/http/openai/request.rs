@@ -87,7 +87,8 @@ pub struct Said {
 impl ChatRequest {
     /// Refuses what would be misunderstood if it were ignored.
     pub fn check(&self) -> Result<(), Fault> {
-        let given = |v: &Option<Value>| v.as_ref().is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()) && !v.is_null());
+        let given =
+            |v: &Option<Value>| v.as_ref().is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()) && !v.is_null());
         for (name, value) in [("tools", &self.tools), ("functions", &self.functions)] {
             if given(value) {
                 let why = "Annie runs her own skills and does not call a client's tools; leave this out";

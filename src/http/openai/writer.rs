@@ -97,7 +97,10 @@ mod tests {
 
     #[test]
     fn what_a_tool_round_said_stays_and_the_answer_follows_it() {
-        assert_eq!(read(&[(1, "Let me look."), (2, "It is"), (2, " due.")], "It is due."), "Let me look.\n\nIt is due.");
+        assert_eq!(
+            read(&[(1, "Let me look."), (2, "It is"), (2, " due.")], "It is due."),
+            "Let me look.\n\nIt is due."
+        );
         assert_eq!(read(&[(1, "Let me look.")], "It is due."), "Let me look.\n\nIt is due.");
     }
 

@@ -122,7 +122,10 @@ async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
     assert_eq!(roles(&page), ["assistant All is done.", "user and again", "assistant All is done."]);
     let answer = &page["messages"][0];
     assert_eq!((&answer["agents"][0]["agent"], &answer["agents"][0]["status"]), (&json!("doer"), &json!("completed")));
-    assert_eq!((&answer["skills"][0]["skill"], &answer["skills"][0]["status"]), (&json!("test.put"), &json!("success")));
+    assert_eq!(
+        (&answer["skills"][0]["skill"], &answer["skills"][0]["status"]),
+        (&json!("test.put"), &json!("success"))
+    );
     let (_, older) = server.get(&format!("{path}/messages?before={}", page["next_before"])).await;
     assert_eq!((roles(&older), older.get("next_before")), (vec!["user do it".to_owned()], None));
     let (_, events) = server.get(&format!("{path}/events?after=1&limit=2")).await;

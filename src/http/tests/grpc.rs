@@ -109,12 +109,13 @@ async fn refusals_are_statuses_with_details() {
 }
 
 #[tokio::test]
-async fn a_full_queue_has_retry_info_and_a_deadline_is_kept() {
+async fn a_full_queue_has_retry_info() {
     let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
     let mut chat = ChatClient::new(channel(&server).await);
     let mut last = None;
     for n in 0..20 {
-        let message = v1::SubmitRequest { conversation: Some(Conversation::ConversationKey("k".into())), ..said(&n.to_string()) };
+        let message =
+            v1::SubmitRequest { conversation: Some(Conversation::ConversationKey("k".into())), ..said(&n.to_string()) };
         if let Err(status) = chat.submit(message).await {
             last = Some(status);
             break;
@@ -142,12 +143,18 @@ async fn keys_and_owners_count_here_too() {
         chat.stream(keyed(&bob, v1::StreamRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
             .await
             .map(drop),
-        chat.history(keyed(&bob, v1::HistoryRequest { conversation_id: conversation_id.clone(), ..Default::default() }))
-            .await
-            .map(drop),
+        chat.history(keyed(
+            &bob,
+            v1::HistoryRequest { conversation_id: conversation_id.clone(), ..Default::default() },
+        ))
+        .await
+        .map(drop),
         chat.submit(keyed(
             &bob,
-            v1::SubmitRequest { conversation: Some(Conversation::ConversationId(conversation_id.clone())), ..said("x") },
+            v1::SubmitRequest {
+                conversation: Some(Conversation::ConversationId(conversation_id.clone())),
+                ..said("x")
+            },
         ))
         .await
         .map(drop),

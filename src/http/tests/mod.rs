@@ -1,6 +1,7 @@
 //! The doors over a real socket: a kernel on a store in memory with scripted models, HTTP by reqwest, gRPC by tonic.
 
 mod chat;
+mod faults;
 mod grpc;
 mod openai;
 mod operate;

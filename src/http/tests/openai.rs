@@ -82,7 +82,8 @@ async fn with_a_name_the_conversation_goes_on_and_without_one_it_is_new() {
 
 #[tokio::test]
 async fn errors_have_the_shape_that_the_libraries_raise() {
-    let failing = |_: &annie_core::message::ModelRequest, _| Err(ModelError::new(ModelErrorKind::Overflow, "inner words"));
+    let failing =
+        |_: &annie_core::message::ModelRequest, _| Err(ModelError::new(ModelErrorKind::Overflow, "inner words"));
     let server = Server::start(ScriptedModel::new(failing)).await;
     let mut tools = ask("x");
     tools["tools"] = json!([{ "type": "function" }]);

@@ -21,7 +21,8 @@ async fn the_tree_is_shown_questioned_and_struck() {
     let (_, view) = server.get("/api/v1/actors/view?path=/scheduler").await;
     assert!(view["view"]["backends"].is_array(), "{view}");
     let life = view["actor"]["incarnation"].as_u64().unwrap();
-    let (status, problem) = server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": life + 7 })).await;
+    let (status, problem) =
+        server.post("/api/v1/actors/kill", json!({ "path": "/scheduler", "incarnation": life + 7 })).await;
     assert_eq!((status, &problem["code"]), (409, &json!("stale")));
     let strike = json!({ "path": "/scheduler", "incarnation": life, "reason": "a test" });
     assert_eq!(server.post("/api/v1/actors/kill", strike).await.0, 200);
@@ -68,7 +69,10 @@ async fn the_server_says_how_it_is() {
     assert_eq!(server.get("/healthz").await, (200, json!("ok\n")));
     assert_eq!(server.get("/readyz").await, (200, json!({ "ready": true, "problems": [] })));
     let (_, status) = server.get("/api/v1/status").await;
-    assert_eq!((&status["store"], &status["skills"], &status["needs_keys"]), (&json!("memory"), &json!(3), &json!(false)));
+    assert_eq!(
+        (&status["store"], &status["skills"], &status["needs_keys"]),
+        (&json!("memory"), &json!(3), &json!(false))
+    );
     assert_eq!(status["backends"][0]["about"], "a script in a test");
     assert!(server.get("/").await.1.as_str().unwrap().contains("a script in a test"));
     assert_eq!(server.get("/metrics").await.0, 200);
@@ -143,7 +147,10 @@ async fn a_key_that_asks_too_often_is_told_when_to_come_back() {
     let key = server.key("ann", &[KeyScope::Chat]).await;
     let ask = || server.request(Method::GET, "/v1/models").bearer_auth(&key).send();
     let first = ask().await.unwrap();
-    assert_eq!((first.status().as_u16(), &first.headers()["x-ratelimit-remaining-requests"]), (200, &"1".parse().unwrap()));
+    assert_eq!(
+        (first.status().as_u16(), &first.headers()["x-ratelimit-remaining-requests"]),
+        (200, &"1".parse().unwrap())
+    );
     ask().await.unwrap();
     let third = ask().await.unwrap();
     assert_eq!((third.status().as_u16(), &third.headers()["retry-after"]), (429, &"1".parse().unwrap()));

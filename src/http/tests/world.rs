@@ -77,7 +77,11 @@ impl Server {
     }
 
     pub async fn with(model: ScriptedModel, limits: DoorLimits) -> Self {
-        let (model, store, env) = (Arc::new(model), Arc::new(MemoryStore::new()), env(7));
+        Self::on(MemoryStore::new(), model, limits).await
+    }
+
+    pub async fn on(store: MemoryStore, model: ScriptedModel, limits: DoorLimits) -> Self {
+        let (model, store, env) = (Arc::new(model), Arc::new(store), env(7));
         let kernel = Kernel::start(Parts {
             env: env.clone(),
             store: store.clone(),
