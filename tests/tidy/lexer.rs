@@ -111,7 +111,7 @@ fn character(rest: &[u8]) -> Option<usize> {
         return Some(2 + quoted(rest.get(2..)?, b'\''));
     }
     let len = std::str::from_utf8(&rest[..rest.len().min(4)])
-        .map_or_else(|e| std::str::from_utf8(&rest[..e.valid_up_to()]).unwrap_or_default(), |s| s)
+        .unwrap_or_else(|e| std::str::from_utf8(&rest[..e.valid_up_to()]).unwrap_or_default())
         .chars()
         .next()?
         .len_utf8();
