@@ -4,3 +4,4 @@ mod bad_models;
 mod bad_skills;
 mod doors;
 pub mod kernel;
+mod scheduling;

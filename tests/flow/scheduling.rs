@@ -1,0 +1,213 @@
+//! Whose round runs next, seen from outside: one slot, several conversations.
+
+use std::sync::{Arc, Mutex};
+
+use annie_actors::{KernelError, Submission};
+use annie_core::{
+    event::{Mode, Priority, Scope},
+    ids::{ConversationId, Seq, UserId},
+    message::{Message, ModelRequest},
+};
+use annie_testkit::scripted_model::{ScriptedModel, calls, says};
+use serde_json::json;
+
+use crate::world::{World, WorldParts, ann, check_log, eventually};
+
+fn user(name: &str) -> UserId {
+    UserId::new(name).expect("a user id")
+}
+
+fn first_user_text(request: &ModelRequest) -> String {
+    let text = request.messages.iter().find_map(|m| if let Message::User { text, .. } = m { Some(text) } else { None });
+    text.cloned().unwrap_or_default()
+}
+
+/// Everything that the model is asked, in order: the first word of the request's own message.
+type Order = Arc<Mutex<Vec<String>>>;
+
+/// A world with one slot whose rounds go ahead one by one, when the test says so. A message `name N` takes N rounds.
+fn one_slot() -> (WorldParts, Order, Arc<tokio::sync::Semaphore>) {
+    let order: Order = Arc::default();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let told = order.clone();
+    let model = ScriptedModel::new(move |request, _| {
+        let text = first_user_text(request);
+        let mut words = text.split(' ');
+        let name = words.next().unwrap_or_default().to_owned();
+        let rounds: usize = words.next().and_then(|n| n.parse().ok()).unwrap_or(1);
+        told.lock().expect("not poisoned").push(name.clone());
+        let done = request.messages.iter().filter(|m| matches!(m, Message::Assistant { .. })).count();
+        Ok(if done + 1 >= rounds {
+            says(format!("{name} is done"))
+        } else {
+            calls([("get_skill", json!({"search": format!("{name}{done}")}))])
+        })
+    });
+    let mut parts = WorldParts::with_model(Arc::new(Gated { model, gate: gate.clone() }));
+    parts.slots = 1;
+    parts.limits.mode = Mode::SingleLoop;
+    (parts, order, gate)
+}
+
+/// A model whose rounds wait for the test.
+struct Gated {
+    model: ScriptedModel,
+    gate: Arc<tokio::sync::Semaphore>,
+}
+
+impl annie_core::ports::Model for Gated {
+    fn id(&self) -> &str {
+        self.model.id()
+    }
+
+    fn about(&self) -> String {
+        self.model.about()
+    }
+
+    fn call<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        drafts: annie_core::ports::DraftSink,
+    ) -> annie_core::ports::Fut<'a, Result<annie_core::message::ModelReply, annie_core::message::ModelError>> {
+        Box::pin(async move {
+            let reply = self.model.call(request, drafts).await;
+            if let Ok(step) = self.gate.acquire().await {
+                step.forget();
+            }
+            reply
+        })
+    }
+
+    fn check(&self) -> annie_core::ports::Fut<'_, Result<(), annie_core::message::ModelError>> {
+        self.model.check()
+    }
+}
+
+async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
+    let mut message = Submission::new(user(who), "test", text);
+    message.priority = priority;
+    world.kernel.submit(message).await.expect("taken")
+}
+
+async fn rounds_begun(order: &Order, count: usize) {
+    eventually("the rounds have begun", async || (order.lock().expect("not poisoned").len() >= count).then_some(())).await;
+}
+
+async fn waiting(world: &World, count: usize) {
+    eventually("they wait", async || {
+        let queue = world.kernel.queue().await.ok()?;
+        let asking = queue["waiting"].as_array()?.iter().filter(|w| w["start_in_ms"].is_u64()).count();
+        (asking == count).then_some(())
+    })
+    .await;
+}
+
+async fn ended(world: &World, who: &str, said: &annie_actors::Submitted) {
+    eventually("it has ended", async || {
+        let row = world.kernel.task(Scope::User(user(who)), said.task).await.ok()?;
+        row.state.is_ended().then_some(())
+    })
+    .await;
+    let log = world.kernel.events(Scope::User(user(who)), said.conversation, Seq(0), 500).await.expect("readable");
+    check_log(&log);
+}
+
+#[tokio::test]
+async fn a_high_task_parks_a_normal_one_between_rounds_and_it_goes_on_where_it_was() {
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let long = say(&world, "ann", "long 5", Priority::Normal).await;
+    rounds_begun(&order, 1).await;
+    gate.add_permits(2);
+    rounds_begun(&order, 3).await;
+    let urgent = say(&world, "bob", "urgent 1", Priority::High).await;
+    waiting(&world, 1).await;
+    gate.add_permits(10);
+    ended(&world, "ann", &long).await;
+    ended(&world, "bob", &urgent).await;
+    let order = order.lock().expect("not poisoned").clone();
+    assert_eq!(order, ["long", "long", "long", "urgent", "long", "long"]);
+}
+
+#[tokio::test]
+async fn equals_take_turns_round_by_round() {
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let mut all = vec![say(&world, "a", "a 2", Priority::Normal).await];
+    rounds_begun(&order, 1).await;
+    all.push(say(&world, "b", "b 2", Priority::Normal).await);
+    waiting(&world, 1).await;
+    all.push(say(&world, "c", "c 1", Priority::Normal).await);
+    waiting(&world, 2).await;
+    gate.add_permits(10);
+    for (who, said) in ["a", "b", "c"].into_iter().zip(&all) {
+        ended(&world, who, said).await;
+    }
+    assert_eq!(*order.lock().expect("not poisoned"), ["a", "b", "c", "a", "b"], "S3 5.7");
+}
+
+#[tokio::test]
+async fn while_the_gate_is_closed_only_voice_starts_and_waits_at_most_one_round() {
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let background = say(&world, "ann", "background 3", Priority::Background).await;
+    rounds_begun(&order, 1).await;
+    world.kernel.hold_gate("", "the microphone", 60_000).await.expect("free");
+    assert!(world.kernel.hold_gate("", "somebody else", 60_000).await.is_err());
+    let voice = say(&world, "bob", "voice 2", Priority::Realtime).await;
+    gate.add_permits(3);
+    ended(&world, "bob", &voice).await;
+    waiting(&world, 1).await;
+    assert_eq!(*order.lock().expect("not poisoned"), ["background", "voice", "voice"], "nothing else begins");
+    assert!(world.kernel.release_gate("", "the microphone").await.expect("answered"));
+    gate.add_permits(10);
+    ended(&world, "ann", &background).await;
+}
+
+#[tokio::test]
+async fn a_gate_whose_holder_dies_opens_by_itself() {
+    let (parts, order, gate) = one_slot();
+    gate.add_permits(10);
+    let world = parts.start().await;
+    world.kernel.hold_gate("", "the microphone", 500).await.expect("free");
+    let said = say(&world, "ann", "patient 1", Priority::High).await;
+    waiting(&world, 1).await;
+    assert!(order.lock().expect("not poisoned").is_empty());
+    ended(&world, "ann", &said).await;
+}
+
+#[tokio::test]
+async fn one_users_fourth_waiting_message_is_refused_with_a_reason_and_a_time() {
+    let (parts, order, _gate) = one_slot();
+    let world = parts.start().await;
+    say(&world, "ann", "running 1", Priority::High).await;
+    rounds_begun(&order, 1).await;
+    for n in 0..3 {
+        say(&world, "ann", &format!("waiting{n} 1"), Priority::High).await;
+    }
+    let fourth = world.kernel.submit(Submission::new(ann(), "test", "one too many")).await;
+    let Err(KernelError::Full(refusal)) = fourth else { panic!("wanted a refusal, got {fourth:?}") };
+    assert_eq!(refusal.limit, 3);
+    assert!(refusal.retry_after_ms >= 1_000);
+    say(&world, "bob", "somebody else 1", Priority::High).await;
+}
+
+#[tokio::test]
+async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
+    let (parts, order, _gate) = one_slot();
+    let world = parts.start().await;
+    let running = say(&world, "ann", "running 1", Priority::High).await;
+    rounds_begun(&order, 1).await;
+    let next = say(&world, "bob", "next 1", Priority::High).await;
+    waiting(&world, 1).await;
+    let queue = world.kernel.queue().await.expect("answered");
+    assert_eq!(queue["running"][0]["task"], running.task.to_string());
+    assert_eq!(queue["waiting"][0]["task"], next.task.to_string());
+    assert_eq!(queue["waiting"][0]["position"], 1);
+    assert!(queue["waiting"][0]["why"].as_str().is_some_and(|w| !w.is_empty()), "{queue}");
+    let elsewhere = ConversationId::for_key(&ann(), "none");
+    assert!(matches!(
+        world.kernel.follow(Scope::User(ann()), elsewhere, Seq(0)).await.err(),
+        Some(KernelError::NotFound(_))
+    ));
+}
