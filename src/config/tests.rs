@@ -227,6 +227,8 @@ key_file = "k"
 [doors]
 body_bytes_max = 1
 body_ms_max = 2
+head_ms_max = 14
+requests_per_connection_max = 15
 grpc_request_bytes_max = 3
 grpc_response_bytes_max = 4
 connections_max = 5

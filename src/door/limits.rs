@@ -10,6 +10,10 @@ pub struct DoorLimits {
     pub body_bytes_max: usize,
     /// How long a body may take to arrive, in milliseconds.
     pub body_ms_max: u64,
+    /// How long a connection may take to say what it wants, and lie idle between two requests, in milliseconds.
+    pub head_ms_max: u64,
+    /// Requests at a time on one HTTP/2 connection.
+    pub requests_per_connection_max: u32,
     /// The longest gRPC message that is taken, in bytes.
     pub grpc_request_bytes_max: usize,
     /// The longest gRPC message that is sent, in bytes.
@@ -43,6 +47,8 @@ impl Default for DoorLimits {
         Self {
             body_bytes_max: 1024 * 1024,
             body_ms_max: 30_000,
+            head_ms_max: 30_000,
+            requests_per_connection_max: 256,
             grpc_request_bytes_max: 1024 * 1024,
             grpc_response_bytes_max: 16 * 1024 * 1024,
             connections_max: 4_096,

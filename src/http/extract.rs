@@ -56,6 +56,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     if let Err(error) = std::str::from_utf8(bytes) {
         return Err(Fault::invalid(format!("the body is not UTF-8: byte {} is wrong", error.valid_up_to())));
     }
+    // An array would be taken for the fields in their order, which nobody means.
+    if bytes.trim_ascii_start().first().is_some_and(|b| *b != b'{') {
+        return Err(Fault::invalid("expected an object at the top level of the JSON"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -177,6 +181,7 @@ mod tests {
         assert!(fault(b"{\"inner\":[]} x").detail.contains("behind"));
         assert!(fault(b"{\"inner\":\"\xff\"}").detail.contains("UTF-8"));
         assert!(fault(b"").detail.contains("EOF"));
+        assert!(fault(b"[[]]").detail.contains("expected an object at"));
         assert!(fault(b"7").detail.contains("expected an object at"), "{:?}", fault(b"7"));
     }
 

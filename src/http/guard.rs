@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use annie_core::ports::Clock;
 use axum::{
-    extract::{ConnectInfo, MatchedPath, Request, State},
+    extract::{MatchedPath, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, header},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -197,8 +197,8 @@ fn need(request: &Request) -> Result<Need, Fault> {
 
 fn is_local(request: &Request) -> bool {
     let direct = !FORWARDED.iter().any(|name| request.headers().contains_key(*name));
-    let peer = request.extensions().get::<ConnectInfo<Peer>>();
-    direct && peer.is_some_and(|ConnectInfo(Peer(at))| at.ip().to_canonical().is_loopback())
+    let peer = request.extensions().get::<Peer>();
+    direct && peer.is_some_and(|Peer(at)| at.ip().to_canonical().is_loopback())
 }
 
 /// A gRPC caller's deadline: up to eight digits and a unit.

@@ -1,7 +1,7 @@
-//! The listening end: so many connections, and an orderly stop.
+//! The listening end: so many connections, none of which may dawdle, and an orderly stop.
 
 use std::{
-    future::{Future, IntoFuture},
+    future::Future,
     io,
     net::SocketAddr,
     pin::Pin,
@@ -10,21 +10,45 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    extract::connect_info::Connected,
-    serve::{IncomingStream, Listener},
+use axum::{Router, http::Request};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto::Builder, graceful::GracefulShutdown},
+    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
+    time::{Sleep, sleep, timeout},
 };
+use tower::ServiceExt;
 
 use super::guard::Peer;
-use crate::{door::AppState, error::AppError, grpc};
+use crate::{
+    door::{AppState, DoorLimits},
+    error::AppError,
+    grpc,
+};
+
+/// How often the other end of a silent HTTP/2 connection is asked whether it is there.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long it may take to say so.
+const PING_WAIT: Duration = Duration::from_secs(20);
+/// The longest head of an HTTP/2 request, in bytes.
+const HEAD_BYTES_MAX: u32 = 32 * 1024;
+/// The buffer of an HTTP/1 connection, which bounds a request's head, in bytes.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// So many bytes tell the protocols apart.
+const PREFACE_BYTES: usize = 24;
+/// How long to wait when no connection can be accepted, in milliseconds.
+const ACCEPT_AGAIN_MS: u64 = 200;
 
 /// Serves HTTP and gRPC until `shutdown`, then stops: health says so, no connection and no message is taken any more,
-/// streams are ended with a hint to resume, and what is under way has `drain_ms_max` to end.
+/// streams are ended with a hint to resume, and what is under way has `drain_ms_max` to end. Dropping it cuts every
+/// connection.
 ///
 /// # Errors
 /// If the address may not be served without keys, or the listener breaks.
@@ -41,77 +65,151 @@ pub async fn serve(
         )));
     }
     grpc::open(&state.doors.health).await;
-    let drain = Duration::from_millis(state.limits.drain_ms_max);
-    let places = Arc::new(Semaphore::new(state.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let app = super::app(state.clone()).into_make_service_with_connect_info::<Peer>();
-    let (tell, told) = oneshot::channel();
-    let stop = async move {
-        shutdown.await;
-        tracing::info!(%at, "the doors are closing");
-        state.doors.close(&state.kernel).await;
-        let _ = tell.send(());
+    let mut house = House::new(&state);
+    let broken = tokio::select! {
+        broken = house.receive(&listener) => Some(broken),
+        () = shutdown => None,
     };
-    let server = axum::serve(Bounded { listener, places }, app).with_graceful_shutdown(stop);
-    let patience = async {
-        if told.await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(drain).await;
-    };
-    tokio::select! {
-        ended = server.into_future() => ended.map_err(|source| AppError::Door { at, source }),
-        () = patience => {
-            tracing::warn!(%at, "some requests did not end in time and are cut off");
-            Ok(())
-        }
+    drop(listener);
+    tracing::info!(%at, "the doors are closing");
+    state.doors.close(&state.kernel).await;
+    if !house.see_off(Duration::from_millis(state.limits.drain_ms_max)).await {
+        tracing::warn!(%at, "some requests did not end in time and are cut off");
+    }
+    match broken {
+        Some(source) => Err(AppError::Door { at, source }),
+        None => Ok(()),
     }
 }
 
-/// A listener that accepts only while there is a place.
-struct Bounded {
-    listener: TcpListener,
+/// The connections of one server.
+struct House {
+    app: Router,
+    limits: Arc<DoorLimits>,
+    builder: Arc<Builder<TokioExecutor>>,
     places: Arc<Semaphore>,
+    farewell: GracefulShutdown,
+    guests: JoinSet<()>,
 }
 
-impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
+impl House {
+    fn new(state: &AppState) -> Self {
+        let limits = state.limits.clone();
+        let head = Duration::from_millis(limits.head_ms_max);
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(BUFFER_BYTES_MAX);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_WAIT)
+            .max_concurrent_streams(limits.requests_per_connection_max)
+            .max_header_list_size(HEAD_BYTES_MAX);
+        Self {
+            app: super::app(state.clone()),
+            places: Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS))),
+            limits,
+            builder: Arc::new(builder),
+            farewell: GracefulShutdown::new(),
+            guests: JoinSet::new(),
+        }
+    }
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // Nobody closes the semaphore, so there always comes a place.
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (stream, at) = Listener::accept(&mut self.listener).await;
+    /// Takes connections in while there are places; ends only with an error.
+    async fn receive(&mut self, listener: &TcpListener) -> io::Error {
+        loop {
+            // Nobody closes the semaphore, so there always comes a place.
+            let place = self.places.clone().acquire_owned().await.ok();
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(left) = self.guests.join_next() => {
+                    if let Err(error) = left {
+                        tracing::error!(%error, "a connection broke down");
+                    }
+                    continue;
+                }
+            };
+            match accepted {
+                Ok((stream, at)) => self.admit(stream, at, place),
+                Err(error) if is_listeners(&error) => return error,
+                // The caller is gone already, or this process has too many files open: others may be luckier.
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(Duration::from_millis(ACCEPT_AGAIN_MS)).await;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, at: SocketAddr, place: Option<OwnedSemaphorePermit>) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
-        (Connection { stream, _place: place }, at)
+        let app = self.app.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(at));
+            request
+        });
+        let io = TokioIo::new(Connection::new(stream, Duration::from_millis(self.limits.head_ms_max)));
+        let (builder, watcher) = (self.builder.clone(), self.farewell.watcher());
+        self.guests.spawn(async move {
+            let _place = place;
+            let connection = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(app));
+            if let Err(error) = watcher.watch(connection.into_owned()).await {
+                tracing::debug!(%at, error, "a connection ended badly");
+            }
+        });
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Lets what is under way end. False if it did not.
+    async fn see_off(self, patience: Duration) -> bool {
+        let Self { farewell, mut guests, .. } = self;
+        let all = async {
+            farewell.shutdown().await;
+            while guests.join_next().await.is_some() {}
+        };
+        timeout(patience, all).await.is_ok()
     }
 }
 
-/// A connection in its place.
+/// Whether an error of `accept` says that the listener itself is of no use any more.
+fn is_listeners(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected | io::ErrorKind::Unsupported)
+}
+
+/// A connection that has to say something soon: before the protocol is known, nothing else watches the time.
 struct Connection {
     stream: TcpStream,
-    _place: Option<OwnedSemaphorePermit>,
+    heard_bytes: usize,
+    patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Connected<IncomingStream<'_, Bounded>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
-        Self(*stream.remote_addr())
+impl Connection {
+    fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream, heard_bytes: 0, patience: Some(Box::pin(sleep(patience))) }
     }
 }
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if let Some(patience) = self.patience.as_mut()
+            && read.is_pending()
+            && patience.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        self.heard_bytes = self.heard_bytes.saturating_add(buf.filled().len() - before);
+        if self.heard_bytes >= PREFACE_BYTES {
+            self.patience = None;
+        }
+        read
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.patience = None;
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -128,6 +226,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.patience = None;
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -94,7 +94,7 @@ async fn a_body_that_is_not_json_is_refused() {
         ("text/plain", b"{}".as_slice(), 415, "application/json"),
         ("application/json", b"{", 400, "EOF"),
         ("application/json", b"{\"text\": \"\xff\"}", 400, "UTF-8"),
-        ("application/json", b"[]", 400, "struct NewMessage"),
+        ("application/json", b"[\"x\"]", 400, "an object at the top level"),
     ] {
         let request = server.request(Method::POST, "/api/v1/messages").header("content-type", kind);
         let (got, problem) = read(request.body(body.to_vec()).send().await.unwrap()).await;

@@ -126,3 +126,32 @@ async fn a_user_has_so_many_streams_and_no_more() {
     assert_eq!((status, &problem["code"]), (429, &json!("rate_limited")));
     drop(open);
 }
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_ended() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let limits = crate::door::DoorLimits { head_ms_max: 50, ..Default::default() };
+    let server = Server::with(echo(), limits).await;
+    // Silence, the beginning of either protocol, half a head, and a whole request with nothing behind it.
+    for said in ["", "P", "PRI * HTTP", "GET /healthz HTTP/1.1\r\nhost: local", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+    {
+        let mut connection = tokio::net::TcpStream::connect(server.at).await.unwrap();
+        connection.write_all(said.as_bytes()).await.unwrap();
+        let mut heard = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut heard)).await;
+        assert!(ended.is_ok(), "after {said:?}");
+        assert_eq!(heard.starts_with(b"HTTP/1.1 200"), said.ends_with("\r\n\r\n"), "after {said:?}");
+    }
+    assert_eq!(server.get("/healthz").await.0, 200);
+}
+
+#[tokio::test]
+async fn connections_have_so_many_places() {
+    use tokio::io::AsyncReadExt;
+    let limits = crate::door::DoorLimits { connections_max: 1, head_ms_max: 300, ..Default::default() };
+    let server = Server::with(echo(), limits).await;
+    let mut silent = tokio::net::TcpStream::connect(server.at).await.unwrap();
+    // Waits until the silent one has lost its place, and is then served.
+    assert_eq!(server.get("/healthz").await.0, 200);
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
+}
