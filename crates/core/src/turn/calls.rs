@@ -14,6 +14,8 @@ use crate::{
 };
 
 const NOT_RUN: &str = "[not run] A command before it failed.";
+const IN_DOUBT: &str =
+    "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
 
 impl OpenCall {
     fn new(call: &ResolvedCall) -> Self {
@@ -37,9 +39,13 @@ impl OpenCall {
         }
     }
 
+    fn has_effect(&self) -> bool {
+        self.planned().is_some_and(|p| p.effect != Effect::Read)
+    }
+
     /// Whether its effect may have happened already, or may be happening.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.result.is_none() && self.planned().is_some_and(|p| p.effect != Effect::Read)
+        self.result.is_none() && self.has_effect()
     }
 }
 
@@ -69,6 +75,10 @@ impl AgentRun {
             return true;
         }
         let (name, arguments) = guarded(&open.call);
+        if open.has_effect() && self.in_doubt.iter().any(|(n, a)| *n == name && *a == arguments) {
+            open.result = Some(IN_DOUBT.to_owned());
+            return false;
+        }
         let verdict = self.guard.judge(&name, &arguments);
         if verdict.level == LoopLevel::Critical {
             open.result = Some(format!("[blocked] {}", verdict.message));
@@ -114,7 +124,10 @@ impl AgentRun {
         match outcome.status {
             Status::Success | Status::Partial => self.done.push(format!("{skill}: {line}")),
             Status::Pending => self.done.push(format!("{skill}: accepted, the result comes later ({line})")),
-            Status::Unknown => self.undone.push(format!("{skill}: it is not known whether it happened ({line})")),
+            Status::Unknown => {
+                self.undone.push(format!("{skill}: it is not known whether it happened ({line})"));
+                self.in_doubt.push((skill, arguments));
+            }
             Status::ErrorTransient | Status::ErrorPermanent | Status::ErrorBlocked => {
                 self.undone.push(format!("{skill}: {line}"));
             }

@@ -2,6 +2,7 @@
 //! answers the user and for sub-agents; they differ in kind and limits.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     context::clip,
@@ -129,6 +130,9 @@ pub struct AgentRun {
     pub done: Vec<String>,
     /// What it could not do, one line each.
     pub undone: Vec<String>,
+    /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_doubt: Vec<(String, Value)>,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -156,6 +160,7 @@ impl AgentRun {
             usage: Usage::default(),
             done: Vec::new(),
             undone: Vec::new(),
+            in_doubt: Vec::new(),
             nudged: false,
             wrapping_up: false,
         }

@@ -348,3 +348,19 @@ fn calls_with_one_id_in_two_rounds_have_two_intents() {
     w.main_skill("first");
     assert_eq!(w.results(), ["first", "second"]);
 }
+
+#[test]
+fn an_effect_whose_outcome_is_unknown_is_not_repeated_by_the_model_either() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Mail Bob");
+    let mail = |body: &str| use_skill("1", "email.send", &json!({"to": "bob", "body": body}));
+    w.replies("", &[mail("hi")]);
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::unknown("Its receipt is missing.", json!({"id": 1})));
+    assert!(w.results()[0].starts_with("[unknown] Its receipt is missing."));
+    w.replies("", &[mail("hi")]);
+    assert!(w.results()[0].starts_with("[blocked] This may have happened already"), "{:?}", w.results());
+    w.replies("", &[mail("another")]);
+    w.main_skill("sent");
+    w.replies("I do not know whether the first mail was sent.", &[]);
+    assert_eq!(w.ending(task).0, "answered");
+}

@@ -7,10 +7,13 @@ use super::{
     world::World,
 };
 use crate::{
-    context::{agent_system, main_system, main_tools, scoped_use_skill, skills_text, tokens_of},
-    event::{DispatchSpec, Mode, PromptFacts},
+    context::{
+        agent_mission, agent_system, continue_note, main_system, main_tools, scoped_use_skill, skills_text, tokens_of,
+        turn_context,
+    },
+    event::{AgentReport, DispatchSpec, Mode, PromptFacts, ReportStatus},
     limits::{SubAgentInterface, TurnLimits},
-    message::{CacheTtl, Message, ModelRequest},
+    message::{CacheTtl, Message, ModelRequest, Usage},
     outcome::Outcome,
     turn::manual_of,
 };
@@ -197,6 +200,28 @@ fn the_prompts_say_what_they_said() {
     for (name, interface) in [("agent_cmd.txt", SubAgentInterface::Cmd), ("agent_json.txt", SubAgentInterface::Json)] {
         assert_golden(name, golden(name), &as_text(&agent_system(interface, &spec(), &facts)));
     }
+}
+
+#[test]
+fn what_is_said_in_a_turn_is_what_it_was() {
+    let facts = PromptFacts {
+        todo_summary: "Tasks: 2 open, 1 overdue, 0 due today".to_owned(),
+        memories: vec!["Bob prefers email".to_owned(), "The report is due on Friday".to_owned()],
+        ..World::new().facts
+    };
+    let report = AgentReport {
+        status: ReportStatus::Completed,
+        result: "Three tasks are overdue.".to_owned(),
+        tool_calls_used: 1,
+        duration_ms: 5,
+        usage: Usage::default(),
+    };
+    let said = [
+        turn_context(&facts).unwrap(),
+        agent_mission(&spec(), [("task_search", &report)].into_iter()),
+        continue_note("Yes, go on."),
+    ];
+    assert_golden("said.txt", include_str!("../../../tests/golden/prompts/said.txt"), &(said.join("\n---\n") + "\n"));
 }
 
 #[test]
