@@ -1,0 +1,291 @@
+//! How lives end and begin: what an actor leaves behind, who takes its place, and what must not be forgotten meanwhile.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use annie_actors::{Operation, Submission, Submitted};
+use annie_core::{
+    event::{EventBody, Mode, Scope},
+    message::Message,
+    outcome::Outcome,
+    ports::{FaultAction, StoreErrorKind},
+};
+use annie_store::{MemoryStore, StoreFault, StorePoint};
+use annie_testkit::{
+    faults::FaultPlan,
+    scripted_model::{ScriptedModel, calls, says},
+    skills::{Deed, FakeSkills},
+};
+use serde_json::json;
+
+use crate::{
+    flow::kernel::two_agents,
+    world::{World, WorldParts, ann, check_log, eventually},
+};
+
+fn engine_of(said: &Submitted) -> String {
+    format!("/conversations/engine:{}", said.conversation)
+}
+
+async fn is_awake(world: &World, path: &str) -> bool {
+    world.kernel.view(path).await.is_ok()
+}
+
+/// A model that calls one skill with what the user said, and answers with its result.
+fn calling(skill: &'static str) -> WorldParts {
+    let mut parts = WorldParts::new(move |request, _| {
+        Ok(match request.messages.last() {
+            Some(Message::Tool { text, .. }) => says(text.clone()),
+            _ => calls([("use_skill", json!({"skill": skill, "arguments": {"what": "x"}}))]),
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    parts
+}
+
+fn with_hook(parts: &mut WorldParts, hook: impl Fn(StorePoint<'_>) -> StoreFault + Send + Sync + 'static) {
+    parts.store = Arc::new(MemoryStore::new().with_hook(Arc::new(hook)));
+}
+
+#[tokio::test]
+async fn a_conversation_that_waits_for_room_gets_it_when_another_leaves_memory() {
+    let mut parts = WorldParts::new(|_, _| Ok(says("here")));
+    parts.limits.engines_max = 1;
+    parts.limits.hibernate_ms = 20;
+    let world = parts.start().await;
+    let all = [world.say("1").await, world.say("2").await, world.say("3").await];
+    for said in &all {
+        assert_eq!(world.answer(said).await, "here");
+    }
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_panics_once_silences_nobody() {
+    for point in ["commit", "find_memories", "open_conversations", "put_breaker"] {
+        let mut parts = calling("test.put");
+        let left = AtomicUsize::new(0);
+        let told = Arc::new(AtomicBool::new(point == "open_conversations"));
+        let armed = told.clone();
+        with_hook(&mut parts, move |at| {
+            let is_it = match at {
+                StorePoint::Commit(_) => point == "commit",
+                StorePoint::Read(name) | StorePoint::Write(name) => name == point,
+                StorePoint::Claim(_) => false,
+            };
+            assert!(!(is_it && armed.load(Relaxed) && left.fetch_add(1, Relaxed) == 0), "the store panics at {point}");
+            StoreFault::Pass
+        });
+        let world = parts.start().await;
+        let said = world.say("go").await;
+        told.store(true, Relaxed);
+        world.answer(&said).await;
+        let next = eventually("the next message is taken", async || {
+            let mut next = Submission::new(ann(), "test", "again").within(said.conversation);
+            next.client_id = Some("the-next".to_owned());
+            world.kernel.submit(next).await.ok()
+        })
+        .await;
+        world.answer(&next).await;
+        check_log(&world.log(said.conversation).await);
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_an_operator_stops_comes_back_to_its_open_turn() {
+    for operation in [Operation::Stop, Operation::Restart] {
+        let model = ScriptedModel::new(|_, _| Ok(says("here"))).hanging(|_, call| call == 0);
+        let model = Arc::new(model);
+        let world = WorldParts::with_model(model.clone()).start().await;
+        let said = world.say("hello").await;
+        eventually("the first round has begun", async || (model.call_count() > 0).then_some(())).await;
+        world.kernel.operate(&engine_of(&said), None, operation, "a test").await.expect("it lives");
+        assert_eq!(world.answer(&said).await, "here");
+        assert!(world.kernel.crashes().is_empty(), "{:?}", world.kernel.crashes());
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_for_seconds_parks_no_conversation() {
+    let away = Arc::new(AtomicBool::new(false));
+    let (model_sees, store_sees) = (away.clone(), away.clone());
+    let mut parts = WorldParts::new(move |_, call| {
+        model_sees.fetch_or(call == 0, Relaxed);
+        Ok(says("back again"))
+    });
+    with_hook(&mut parts, move |point| match point {
+        StorePoint::Commit(_) | StorePoint::Claim(_) if store_sees.load(Relaxed) => {
+            StoreFault::Fail(StoreErrorKind::Full)
+        }
+        _ => StoreFault::Pass,
+    });
+    let world = parts.start().await;
+    let said = world.say("hello").await;
+    eventually("the engine has died as often as it may", async || (world.kernel.crashes().len() > 5).then_some(())).await;
+    away.store(false, Relaxed);
+    assert_eq!(world.answer(&said).await, "back again");
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+/// Holds an Engine on its way out of memory while its successor does not start: the end of the old life must not end the
+/// new one's wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_end_of_a_hibernating_life_does_not_forget_its_successor() {
+    let (leave, may_leave) = mpsc::channel::<()>();
+    let may_leave = Mutex::new(Some(may_leave));
+    let leaving = Arc::new(AtomicBool::new(false));
+    let told = leaving.clone();
+    let failed = AtomicBool::new(false);
+    let plan = FaultPlan::by(move |kind, point, _| match (kind, point) {
+        ("engine", "after:Hibernate") => {
+            if let Some(wait) = may_leave.lock().expect("not poisoned").take() {
+                told.store(true, Relaxed);
+                let _ = wait.recv();
+            }
+            FaultAction::Pass
+        }
+        ("engine", "init") if told.load(Relaxed) && !failed.swap(true, Relaxed) => FaultAction::Fail,
+        _ => FaultAction::Pass,
+    });
+    let mut parts = WorldParts::new(|_, _| Ok(says("here"))).faults(Arc::new(plan));
+    parts.limits.hibernate_ms = 20;
+    parts.limits.stuck_ms_max = 10_000;
+    let world = parts.start().await;
+    let first = world.say("1").await;
+    world.answer(&first).await;
+    eventually("it leaves", async || leaving.load(Relaxed).then_some(())).await;
+    let second = world.say_in(first.conversation, "2").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    leave.send(()).expect("it waits");
+    assert_eq!(world.answer(&second).await, "here");
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn an_open_breaker_lets_nothing_through_when_its_door_has_to_be_asked_twice() {
+    let plan = Arc::new(FaultPlan::once_at("breaker", "init", 0, FaultAction::Fail));
+    plan.disarm();
+    let mut parts = calling("test.look").faults(plan.clone());
+    parts.limits.breaker.failures_max = 1;
+    parts.skills = Arc::new(FakeSkills::new(|_| Deed::Answer(Outcome::transient("broken", "it is broken"))));
+    let world = parts.start().await;
+    let first = world.say("1").await;
+    world.answer(&first).await;
+    assert_eq!(parts.skills.count("test.look"), 1);
+    eventually("the row is kept", async || {
+        let row = parts.store.breaker("test.look".to_owned()).await.ok()??;
+        (row.trips == 1).then_some(())
+    })
+    .await;
+    world.kernel.operate("/breakers/breaker:test.look", None, Operation::Kill, "a test").await.expect("it lives");
+    plan.arm();
+    let second = world.say("2").await;
+    world.answer(&second).await;
+    assert_eq!(plan.struck().len(), 1);
+    assert_eq!(parts.skills.count("test.look"), 1, "it went through an open breaker");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_the_children_of_a_killed_engine() {
+    let model = Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))).hanging(|_, call| call == 1 || call == 2));
+    let world = WorldParts::with_model(model.clone()).start().await;
+    let said = world.say("do both").await;
+    eventually("both agents think", async || (model.call_count() >= 3).then_some(())).await;
+    world.kernel.operate(&engine_of(&said), None, Operation::Kill, "a test").await.expect("it lives");
+    world.answer(&said).await;
+    eventually("the agents are gone", async || {
+        let tree = world.kernel.tree();
+        (!tree.iter().any(|n| n.kind == "sub_agent")).then_some(())
+    })
+    .await;
+    world.kernel.operate("/infra", None, Operation::Kill, "a test").await.expect("it lives");
+    eventually("the log writer has another life", async || {
+        let log = world.kernel.tree().into_iter().find(|n| n.path.as_str() == "/infra/log")?;
+        (log.status == "running" && world.kernel.health().await.ready).then_some(())
+    })
+    .await;
+    world.kernel.stop().await;
+    assert_eq!(world.kernel.tree(), [], "a stopped kernel has no actors");
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_ends_the_skill_that_it_runs() {
+    let mut parts = calling("test.look");
+    parts.skills = Arc::new(FakeSkills::new(|_| Deed::Hang));
+    let world = parts.start().await;
+    let said = world.say("go").await;
+    let breaker = "/breakers/breaker:test.look";
+    let runs = async || world.kernel.view(breaker).await.ok()?.1?["runs"].as_u64();
+    eventually("it runs", async || (runs().await? == 1).then_some(())).await;
+    assert!(world.kernel.cancel(Scope::User(ann()), said.task, "ann").await.expect("it is there"));
+    let from = Instant::now();
+    eventually("it has ended", async || (runs().await? == 0).then_some(())).await;
+    assert!(from.elapsed() < Duration::from_secs(1), "only its time limit ended it");
+    assert!(matches!(world.final_of(said.conversation, said.task).await, EventBody::Cancelled { .. }));
+    world.kernel.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_waits_for_a_slow_commit_is_not_stuck() {
+    let slow = Arc::new(AtomicUsize::new(0));
+    let seen = slow.clone();
+    let mut parts = WorldParts::new(|_, _| Ok(says("here")));
+    with_hook(&mut parts, move |point| {
+        if matches!(point, StorePoint::Commit(_)) && seen.fetch_add(1, Relaxed) > 0 {
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        StoreFault::Pass
+    });
+    parts.limits.stuck_ms_max = 100;
+    let world = parts.start().await;
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "here");
+    assert!(world.kernel.crashes().is_empty(), "{:?}", world.kernel.crashes());
+    world.kernel.stop().await;
+}
+
+/// Whoever gives up before the answer comes takes its place along, also when nothing is stored in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_message_whose_sender_leaves_takes_up_no_place() {
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let full = Arc::new(AtomicBool::new(false));
+    let seen = full.clone();
+    let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging(|_, _| true));
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.slots = 1;
+    with_hook(&mut parts, move |point| match point {
+        StorePoint::Commit(_) if seen.load(Relaxed) => {
+            let _ = may_go_on.lock().expect("not poisoned").recv_timeout(Duration::from_secs(5));
+            StoreFault::Fail(StoreErrorKind::Full)
+        }
+        _ => StoreFault::Pass,
+    });
+    let world = parts.start().await;
+    world.say("running").await;
+    eventually("it runs", async || (model.call_count() == 1).then_some(())).await;
+    full.store(true, Relaxed);
+    for n in 0..3 {
+        let message = Submission::new(ann(), "test", format!("{n}"));
+        let given_up = tokio::time::timeout(Duration::from_millis(50), world.kernel.submit(message)).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        go_on.send(()).expect("the store waits");
+    }
+    full.store(false, Relaxed);
+    eventually("there is room", async || {
+        world.kernel.submit(Submission::new(ann(), "test", "one more")).await.ok()
+    })
+    .await;
+    assert!(is_awake(&world, "/scheduler").await);
+    world.kernel.crash().await;
+}
