@@ -113,8 +113,8 @@ async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
     let server = Server::start(delegating()).await;
     let said = server.say(json!({ "text": "do it", "conversation_key": "home" })).await;
     server.say(json!({ "text": "and again", "conversation_key": "home" })).await;
-    let path = format!("/api/v1/conversations/{}", said["conversation_id"].as_str().unwrap());
-    let (_, page) = server.get(&format!("{path}/messages?limit=3")).await;
+    let id = said["conversation_id"].as_str().unwrap();
+    let (_, page) = server.get(&format!("/api/v1/conversations/{id}/messages?limit=3")).await;
     let roles = |page: &serde_json::Value| -> Vec<String> {
         let texts = page["messages"].as_array().unwrap().iter();
         texts.map(|m| format!("{} {}", m["role"].as_str().unwrap(), m["text"].as_str().unwrap())).collect()
@@ -126,10 +126,12 @@ async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
         (&answer["skills"][0]["skill"], &answer["skills"][0]["status"]),
         (&json!("test.put"), &json!("success"))
     );
-    let (_, older) = server.get(&format!("{path}/messages?before={}", page["next_before"])).await;
+    let (_, older) = server.get(&format!("/api/v1/conversations/{id}/messages?before={}", page["next_before"])).await;
     assert_eq!((roles(&older), older.get("next_before")), (vec!["user do it".to_owned()], None));
-    let (_, events) = server.get(&format!("{path}/events?after=1&limit=2")).await;
+    let (_, events) = server.get(&format!("/api/v1/conversations/{id}/events?after=1&limit=2")).await;
     assert_eq!((&events["events"][0]["kind"], &events["next_after"]), (&json!("turn_started"), &json!(3)));
+    let (status, problem) = server.post(&format!("/api/v1/conversations/{id}/resume"), json!({})).await;
+    assert_eq!((status, &problem["detail"]), (404, &json!("there is no such parked conversation")));
 }
 
 #[tokio::test]

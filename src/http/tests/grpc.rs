@@ -190,6 +190,19 @@ async fn a_task_is_cancelled_and_its_stream_ends() {
     assert!(end.is_none() && kinds(&items).last().unwrap().1 == "cancelled");
 }
 
+/// Watches until a later life than this one stands there.
+async fn life_after(watch: &mut tonic::Streaming<v1::TreeChange>, life: u64) -> u64 {
+    let next = async {
+        loop {
+            let change = watch.message().await.unwrap().unwrap();
+            if let Some(actor) = change.changed.iter().find(|a| a.incarnation > life) {
+                return actor.incarnation;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, next).await.unwrap()
+}
+
 #[tokio::test]
 async fn the_tree_is_watched_and_struck() {
     let server = Server::start(echo()).await;
@@ -202,15 +215,11 @@ async fn the_tree_is_watched_and_struck() {
     let act = |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into() };
     assert_eq!(actors.kill(act(life + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
     actors.kill(act(life)).await.unwrap();
-    let next = async {
-        loop {
-            let change = watch.message().await.unwrap().unwrap();
-            if let Some(actor) = change.changed.iter().find(|a| a.incarnation > life) {
-                return actor.clone();
-            }
-        }
-    };
-    assert_eq!(tokio::time::timeout(PATIENCE, next).await.unwrap().kind, "scheduler");
+    let life = life_after(&mut watch, life).await;
+    actors.stop(act(life)).await.unwrap();
+    let life = life_after(&mut watch, life).await;
+    actors.restart(act(life)).await.unwrap();
+    life_after(&mut watch, life).await;
     let view = actors.view(v1::ViewRequest { path: "/scheduler".into() }).await.unwrap().into_inner();
     assert!(view.view_json.unwrap().contains("backends"));
     let tree = actors.tree(v1::TreeRequest::default()).await.unwrap().into_inner();
@@ -245,4 +254,34 @@ async fn health_needs_no_key_and_tells_of_the_stop() {
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
     server.state.doors.close(&server.state.kernel).await;
     assert_eq!(watch.message().await.unwrap().unwrap().status, 2);
+}
+
+/// Asks one revision of reflection for the services.
+macro_rules! reflected {
+    ($server:expr, $revision:ident) => {{
+        use tonic_reflection::pb::$revision::{
+            ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+            server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+        };
+        let ask = MessageRequest::ListServices(String::new());
+        let ask = ServerReflectionRequest { host: String::new(), message_request: Some(ask) };
+        let mut client = ServerReflectionClient::new(channel($server).await);
+        let mut answers = client.server_reflection_info(futures_util::stream::iter([ask])).await.unwrap().into_inner();
+        match answers.message().await.unwrap().unwrap().message_response {
+            Some(MessageResponse::ListServicesResponse(list)) => {
+                list.service.into_iter().map(|s| s.name).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        }
+    }};
+}
+
+#[tokio::test]
+async fn the_contract_can_be_asked_for_in_both_revisions_of_reflection() {
+    let server = Server::start(echo()).await;
+    for names in [reflected!(&server, v1), reflected!(&server, v1alpha)] {
+        for service in ["annie.v1.Chat", "annie.v1.Jobs", "annie.v1.Actors", "annie.v1.Skills", "annie.v1.Events"] {
+            assert!(names.iter().any(|n| n == service), "{service} is not among {names:?}");
+        }
+    }
 }

@@ -133,8 +133,13 @@ async fn a_connection_that_says_nothing_is_ended() {
     let limits = crate::door::DoorLimits { head_ms_max: 50, ..Default::default() };
     let server = Server::with(echo(), limits).await;
     // Silence, the beginning of either protocol, half a head, and a whole request with nothing behind it.
-    for said in ["", "P", "PRI * HTTP", "GET /healthz HTTP/1.1\r\nhost: local", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"]
-    {
+    for said in [
+        "",
+        "P",
+        "PRI * HTTP",
+        "GET /healthz HTTP/1.1\r\nhost: local",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    ] {
         let mut connection = tokio::net::TcpStream::connect(server.at).await.unwrap();
         connection.write_all(said.as_bytes()).await.unwrap();
         let mut heard = Vec::new();
