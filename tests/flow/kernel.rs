@@ -52,7 +52,13 @@ async fn a_plain_message_is_stored_then_answered() {
     let kinds = world.kinds(said.conversation).await;
     assert_eq!(
         kinds,
-        ["orchestrator received", "orchestrator turn_started", "orchestrator model_replied", "orchestrator answered"]
+        [
+            "orchestrator received",
+            "orchestrator turn_started",
+            "orchestrator decided",
+            "orchestrator model_replied",
+            "orchestrator answered"
+        ]
     );
     world.kernel.stop().await;
 }

@@ -59,7 +59,9 @@ pub(super) async fn finished(
     report: AgentReport,
 ) -> Result<(), NodeError> {
     if !is_running(state, task, &agent) {
-        return Ok(());
+        // Its turn is over or was cancelled. A receipt is stored all the same: what took effect must not stay in doubt.
+        events.retain(|e| matches!(e.body, EventBody::SkillFinished { .. }));
+        return record::record_all(ctx, state, events).await;
     }
     events.push(NewEvent { at: ctx.now(), task, agent, body: EventBody::AgentReported { report } });
     record::record_all(ctx, state, events).await

@@ -86,6 +86,8 @@ pub enum EngineMsg {
         /// Its report.
         report: Box<AgentReport>,
     },
+    /// A turn has begun and its model has not answered at once: what is known of it is stored.
+    Save,
     /// Nothing has happened for a while.
     Idle {
         /// The quiet period that has passed, by number.
@@ -104,6 +106,7 @@ impl Named for EngineMsg {
             Self::ModelReplied(_) => "ModelReplied",
             Self::SkillFinished(_) => "SkillFinished",
             Self::AgentFinished { .. } => "AgentFinished",
+            Self::Save => "Save",
             Self::Idle { .. } => "Idle",
             Self::Hibernate => "Hibernate",
         }
@@ -124,6 +127,7 @@ pub(crate) struct EngineArgs {
 pub(crate) enum EngineTask {
     Effect(DirectiveId),
     IdleTimer,
+    SaveTimer,
 }
 
 /// A running sub-agent.
@@ -145,6 +149,8 @@ pub(crate) struct EngineState {
     pub read_to: Seq,
     /// Messages since then, by their places.
     pub woken: BTreeSet<Seq>,
+    /// The beginning of a turn that is folded and not stored yet; it goes with the next append, or soon by itself.
+    pub unsaved: Vec<NewEvent>,
     pub snapshot_at: Seq,
     pub wakes_seen: u64,
     pub quiet_periods: u64,
@@ -169,6 +175,7 @@ impl Node for Engine {
             agents: HashMap::new(),
             read_to: Seq(0),
             woken: BTreeSet::new(),
+            unsaved: Vec::new(),
             snapshot_at: Seq(0),
             wakes_seen: 0,
             quiet_periods: 0,
@@ -185,8 +192,11 @@ impl Node for Engine {
             EngineMsg::Cancel { task, by, reply } => cancel(ctx, state, task, by, reply).await,
             EngineMsg::FactsRead { task, mode, facts, limits } => {
                 state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
-                let body = EventBody::TurnStarted { mode, facts: *facts, limits };
-                record::record(ctx, state, task, AgentId::orchestrator(), body).await
+                record::begin(ctx, state, task, mode, *facts, limits).await
+            }
+            EngineMsg::Save => {
+                state.tasks.remove(&EngineTask::SaveTimer);
+                record::save(ctx, state).await
             }
             EngineMsg::ModelReplied(done) => model::replied(ctx, state, *done).await,
             EngineMsg::SkillFinished(done) => model::skill_finished(ctx, state, *done).await,

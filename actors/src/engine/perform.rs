@@ -17,6 +17,7 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     state.tasks.retain(|task| match task {
         EngineTask::Effect(id) => ids.contains(id),
         EngineTask::IdleTimer => wanted.is_empty(),
+        EngineTask::SaveTimer => true,
     });
     agents::dismiss_unwanted(state, &ids);
     for directive in wanted {

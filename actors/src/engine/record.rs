@@ -1,12 +1,15 @@
 //! The one way in which an Engine's state moves: fold, decide, store, and only then act.
 
+use std::time::Duration;
+
 use annie_core::{
-    event::{EventBody, NewEvent},
+    event::{EventBody, Mode, NewEvent, PromptFacts},
     ids::{AgentId, Seq, TaskId},
+    limits::TurnLimits,
     ports::{Append, AppendError, Fence},
 };
 
-use super::{Engine, EngineState, perform, rest};
+use super::{Engine, EngineMsg, EngineState, EngineTask, perform, rest};
 use crate::{
     log_writer::{LogError, append},
     observe::{Context, NodeError},
@@ -15,6 +18,8 @@ use crate::{
 
 /// Decisions in a row without anything from outside; more would be a circle in the core.
 const DECISIONS_MAX: usize = 1_000;
+/// How long the beginning of a turn waits for the model's reply before it is stored by itself, in milliseconds.
+const SAVE_MS: u64 = 5;
 
 /// Records one event and what follows from it.
 pub(super) async fn record(
@@ -26,6 +31,49 @@ pub(super) async fn record(
 ) -> Result<(), NodeError> {
     let event = NewEvent { at: ctx.now(), task, agent, body };
     record_all(ctx, state, vec![event]).await
+}
+
+/// Begins a turn. What is known of it is not announced and has had no effect yet, so it may wait a moment for the model's
+/// reply and be stored together with it: a model that answers at once costs one commit less. After a death it is stored at
+/// once, so that a message that kills its Engine is found out.
+pub(super) async fn begin(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    mode: Mode,
+    facts: PromptFacts,
+    limits: TurnLimits,
+) -> Result<(), NodeError> {
+    let asked = state.conv.inbox.iter().any(|(t, inbound)| *t == task && inbound.mode.is_some());
+    let why = if asked { "the message asks for it" } else { "it is the configured mode" };
+    let others = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct].into_iter().filter(|m| *m != mode);
+    let decided = EventBody::Decided {
+        component: "engine".to_owned(),
+        decision: format!("run in mode {}", mode.as_str()),
+        reasoning: why.to_owned(),
+        alternatives: others.map(|m| m.as_str().to_owned()).collect(),
+    };
+    let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
+    let events = vec![new(EventBody::TurnStarted { mode, facts, limits }), new(decided)];
+    if state.cause.is_some() {
+        return record_all(ctx, state, events).await;
+    }
+    for event in &events {
+        state.conv.fold(event.at, event.task, &event.agent, &event.body);
+    }
+    state.unsaved.extend(events);
+    let me = ctx.me();
+    state.tasks.spawn(EngineTask::SaveTimer, async move {
+        tokio::time::sleep(Duration::from_millis(SAVE_MS)).await;
+        // If it fails this life is over, and the next one begins the turn.
+        let _ = me.cast(EngineMsg::Save);
+    });
+    perform::perform(ctx, state).await
+}
+
+/// Stores what has waited.
+pub(super) async fn save(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    if state.unsaved.is_empty() { Ok(()) } else { store(ctx, state, Vec::new()).await }
 }
 
 /// Records nothing new, but what follows from the state as it is.
@@ -50,34 +98,38 @@ pub(super) async fn record_all(
         }
     }
     if !events.is_empty() {
-        let ended: Vec<TaskId> = events.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
-        ctx.fault_point("deciding").await?;
-        let count = events.len() as u64;
-        let what = Append {
-            conversation: state.conv.id,
-            user: state.conv.user.clone(),
-            fence: Fence::Owner(state.epoch),
-            events,
-        };
-        match append(&state.wiring.log, what).await {
-            Ok(stored) => state.conv.placed(Seq(stored.first.0 + count - 1)),
-            Err(LogError::Refused(AppendError::Fenced)) => {
-                tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
-                ctx.stop();
-                return Ok(());
-            }
-            // The state says more than the log, or the log more than is known: the next life reads it.
-            Err(e) => return Err(NodeError::new(format!("an append failed: {e}"))),
-        }
-        ctx.fault_point("stored").await?;
-        for task in ended {
-            // If it is lost, the scheduler's next life learns from the task table.
-            let _ = state.wiring.scheduler.cast(SchedulerMsg::Ended { task });
-        }
+        store(ctx, state, events).await?;
     }
     perform::perform(ctx, state).await?;
     if state.conv.is_idle() {
         rest(ctx, state);
+    }
+    Ok(())
+}
+
+/// Stores events that are folded already, behind those that have waited.
+async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<(), NodeError> {
+    let mut events = std::mem::take(&mut state.unsaved);
+    events.extend(new);
+    let ended: Vec<TaskId> = events.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
+    ctx.fault_point("deciding").await?;
+    let count = events.len() as u64;
+    let what =
+        Append { conversation: state.conv.id, user: state.conv.user.clone(), fence: Fence::Owner(state.epoch), events };
+    match append(&state.wiring.log, what).await {
+        Ok(stored) => state.conv.placed(Seq(stored.first.0 + count - 1)),
+        Err(LogError::Refused(AppendError::Fenced)) => {
+            tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
+            ctx.stop();
+            return Ok(());
+        }
+        // The state says more than the log, or the log more than is known: the next life reads it.
+        Err(e) => return Err(NodeError::new(format!("an append failed: {e}"))),
+    }
+    ctx.fault_point("stored").await?;
+    for task in ended {
+        // If it is lost, the scheduler's next life learns from the task table.
+        let _ = state.wiring.scheduler.cast(SchedulerMsg::Ended { task });
     }
     Ok(())
 }

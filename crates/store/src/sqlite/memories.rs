@@ -48,6 +48,7 @@ const LIST: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance
      FROM memories m WHERE m.user_id = $1 AND ($2 IS NULL OR m.category = $2) AND m.importance >= $3 \
      AND ($4 = '[]' OR EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each($4)))) \
      ORDER BY rank DESC, m.number DESC LIMIT $5";
+const ANY: &str = "SELECT 1 FROM memories WHERE user_id = $1 LIMIT 1";
 const TOUCH: &str = "UPDATE memories SET accessed_at = max(coalesce(accessed_at, 0), ?) WHERE user_id = ? \
      AND number IN (SELECT value FROM json_each(?))";
 
@@ -65,6 +66,7 @@ impl Memories for SqliteStore {
             if saved.is_err() {
                 pen.roll_back().await;
             }
+            self.no_memories.written(&user);
             saved
         })
     }
@@ -72,6 +74,10 @@ impl Memories for SqliteStore {
     fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "searching memories";
+            if self.no_memories.is_known(&user) {
+                return Ok(Vec::new());
+            }
+            let writes = self.no_memories.writes();
             let bound = arguments()
                 .with(user.as_str().to_owned())
                 .with(query.category.map(MemoryCategory::as_str))
@@ -87,6 +93,12 @@ impl Memories for SqliteStore {
                 }
             };
             let rows = self.rows(WHAT, sql, bound.finish().map_err(failed(WHAT))?).await?;
+            if rows.is_empty() {
+                let bound = arguments().with(user.as_str().to_owned()).finish().map_err(failed(WHAT))?;
+                if self.rows(WHAT, ANY, bound).await?.is_empty() {
+                    self.no_memories.found(&user, writes);
+                }
+            }
             rows.iter()
                 .map(|row| {
                     let mut row = Columns::of(row);

@@ -5,6 +5,7 @@
 //!
 //! One file for each noun, each with its SQL beside its use.
 
+mod absence;
 mod breakers;
 mod commit;
 mod errors;
@@ -35,6 +36,7 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
+use absence::Absence;
 use errors::{failed, failed_io};
 use writer::Writer;
 
@@ -86,6 +88,8 @@ impl Default for SqliteOptions {
 pub struct SqliteStore {
     writer: Mutex<Option<Writer>>,
     readers: SqlitePool,
+    no_memories: Absence,
+    no_open_todos: Absence,
 }
 
 impl SqliteStore {
@@ -113,7 +117,8 @@ impl SqliteStore {
             .connect_with(connect.read_only(true).create_if_missing(false))
             .await
             .map_err(failed("opening the database for reading"))?;
-        Ok(Self { writer: Mutex::new(Some(Writer::new(connection, lock))), readers })
+        let writer = Mutex::new(Some(Writer::new(connection, lock)));
+        Ok(Self { writer, readers, no_memories: Absence::default(), no_open_todos: Absence::default() })
     }
 
     /// All rows of a question.

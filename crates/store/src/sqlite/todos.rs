@@ -67,7 +67,9 @@ impl Todos for SqliteStore {
             insert.say(INSERT).with(name(&user)).with(signed(number)).with(intent.uuid());
             bind(&mut insert, &todo)?;
             insert.with(todo.created_at.0).with(todo.updated_at.0);
-            commit(&mut pen, insert).await?;
+            let made = commit(&mut pen, insert).await;
+            self.no_open_todos.written(&user);
+            made?;
             Ok(todo)
         })
     }
@@ -119,7 +121,9 @@ impl Todos for SqliteStore {
             update.say(UPDATE);
             bind(&mut update, &todo)?;
             update.with(todo.updated_at.0).with(name(&user)).with(signed(number));
-            commit(&mut pen, update).await?;
+            let changed = commit(&mut pen, update).await;
+            self.no_open_todos.written(&user);
+            changed?;
             Ok(Some(todo))
         })
     }
@@ -135,12 +139,21 @@ impl Todos for SqliteStore {
     fn todo_summary(&self, user: UserId, local_now: String) -> Fut<'_, Result<TodoSummary, StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "counting tasks";
+            if self.no_open_todos.is_known(&user) {
+                return Ok(TodoSummary::default());
+            }
+            let writes = self.no_open_todos.writes();
             let today = day_of(&local_now).to_owned();
             let bound = arguments().with(name(&user)).with(local_now).with(today).finish().map_err(failed(WHAT))?;
             let rows = self.rows(WHAT, SUMMARY, bound).await?;
             let Some(row) = rows.first() else { return Ok(TodoSummary::default()) };
             let mut row = Columns::of(row);
-            Ok(TodoSummary { open: row.count()?, overdue: row.count()?, due_today: row.count()?, top: row.take()? })
+            let summary =
+                TodoSummary { open: row.count()?, overdue: row.count()?, due_today: row.count()?, top: row.take()? };
+            if summary.open == 0 {
+                self.no_open_todos.found(&user, writes);
+            }
+            Ok(summary)
         })
     }
 }
