@@ -171,6 +171,7 @@ impl Node for Conversations {
             }
             ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen } => {
                 may_hibernate(state, conversation, incarnation, wakes_seen);
+                make_room(ctx, state).await;
             }
             ConversationsMsg::StartAgain(conversation) => {
                 state.tasks.remove(&Work::Backoff(conversation));
@@ -196,7 +197,8 @@ impl Node for Conversations {
     ) -> Result<(), NodeError> {
         let Some(conversation) = state.cells.remove(&ended.id) else { return Ok(()) };
         let Some(seat) = state.seats.get_mut(&conversation) else { return Ok(()) };
-        if seat.addr.as_ref().is_some_and(|a| a.cell.get_id() != ended.id) {
+        // A life that was let go has a successor in its seat, perhaps one that does not live yet.
+        if seat.addr.as_ref().is_none_or(|a| a.cell.get_id() != ended.id) {
             return Ok(());
         }
         seat.addr = None;
@@ -330,11 +332,12 @@ async fn engine(
 async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
     let Some(seat) = state.seats.get_mut(&conversation) else { return };
     let args =
-        EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause.take() };
+        EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
             seat.wakes_sent = 0;
+            seat.cause = None;
             seat.addr = Some(addr);
         }
         Err(e) => {
@@ -362,8 +365,11 @@ fn may_hibernate(
     }
 }
 
+/// Lets in who waits, while there is room. One that came in by another way meanwhile takes up none.
 async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState) {
-    if let Some((conversation, user)) = state.waiting.pop_front() {
+    while state.seats.len() < state.wiring.limits.engines_max
+        && let Some((conversation, user)) = state.waiting.pop_front()
+    {
         wake(ctx, state, conversation, user, None).await;
     }
 }
