@@ -63,12 +63,7 @@ impl Server {
     }
 
     /// Reads a conversation's stream behind a place until `enough` says so or the connection ends: (id, event, data).
-    pub async fn stream(
-        &self,
-        conversation: &str,
-        after: u64,
-        mut enough: impl FnMut(&[Sse]) -> bool,
-    ) -> Vec<Sse> {
+    pub async fn stream(&self, conversation: &str, after: u64, mut enough: impl FnMut(&[Sse]) -> bool) -> Vec<Sse> {
         use futures_util::StreamExt;
         let url = format!("{}/api/v1/conversations/{conversation}/stream?after={after}", self.url);
         let Ok(answer) = self.http.get(url).send().await else { return Vec::new() };

@@ -55,7 +55,8 @@ async fn nothing_but_drafts_is_announced_before_it_is_stored() {
     let ended = tokio::time::timeout(crate::world::PATIENCE, async {
         while let Ok(Some(item)) = follow.next().await {
             if let StreamItem::Event(event) = item {
-                let stored = annie_core::ports::Log::events(&data, Scope::Operator, said.conversation, Seq(0), 500).await;
+                let stored =
+                    annie_core::ports::Log::events(&data, Scope::Operator, said.conversation, Seq(0), 500).await;
                 assert!(stored.expect("readable").contains(&event), "announced and not stored: {event:?}");
                 heard.push(event.seq);
                 if event.body.is_final() {

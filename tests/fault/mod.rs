@@ -1,7 +1,7 @@
 //! Kill anything, then say what must still be true.
 
 mod every_step;
-mod lives;
 mod invariants;
+mod lives;
 mod process;
 mod sigkill;

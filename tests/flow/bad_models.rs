@@ -34,7 +34,8 @@ fn is_second(seen: &Seen) -> bool {
 }
 
 async fn fails_with(misbehave: impl Fn() -> Reply + Send + Sync + 'static, code: &str) {
-    let model = FakeModelServer::start(move |seen| if is_second(seen) { Reply::says("Fine.") } else { misbehave() }).await;
+    let model =
+        FakeModelServer::start(move |seen| if is_second(seen) { Reply::says("Fine.") } else { misbehave() }).await;
     let (_folder, server) = server_with(&model, "").await;
     let said = ask(&server, "hello").await;
     assert_eq!(said["status"], "failed", "{said}");

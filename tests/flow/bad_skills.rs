@@ -95,7 +95,8 @@ async fn five_failures_open_the_breaker_for_everybody_and_one_probe_closes_it() 
     let world = parts.start().await;
     assert_eq!(outcome_of(&world, "x").await.error_type.as_deref(), Some("breaker_open"));
     broken.store(false, std::sync::atomic::Ordering::Relaxed);
-    eventually("the probe passes", async || (outcome_of(&world, "x").await.status == Status::Success).then_some(())).await;
+    eventually("the probe passes", async || (outcome_of(&world, "x").await.status == Status::Success).then_some(()))
+        .await;
     assert_eq!(breaker_state(&world, "test.look").await, "closed");
 }
 

@@ -74,7 +74,8 @@ async fn rubbish_gets_a_clear_error_at_every_door_and_nothing_breaks() {
     }
     for raw in [&b"{\"text\": \"\xff\xfe\"}"[..], b"{", b""] {
         let request = server.http.post(format!("{}/api/v1/messages", server.url));
-        let answer = request.header("content-type", "application/json").body(raw.to_vec()).send().await.expect("answered");
+        let answer =
+            request.header("content-type", "application/json").body(raw.to_vec()).send().await.expect("answered");
         assert_eq!(answer.status().as_u16(), 400, "{raw:?}");
     }
     let unknown = "conv_00000000000070008000000000000000";
@@ -89,7 +90,8 @@ async fn rubbish_gets_a_clear_error_at_every_door_and_nothing_breaks() {
     }
     let (code, _, err) = annie(&server, &["tasks", "show", "task_zz"]);
     assert!(code != 0 && err.contains("task"), "{code} {err}");
-    let (status, said) = server.post("/api/v1/messages?wait=20", &json!({"text": "what time is it?"})).await.expect("answered");
+    let (status, said) =
+        server.post("/api/v1/messages?wait=20", &json!({"text": "what time is it?"})).await.expect("answered");
     assert_eq!((status, said["status"].as_str()), (200, Some("completed")), "{said}");
 }
 

@@ -90,7 +90,8 @@ async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_
 }
 
 async fn rounds_begun(order: &Order, count: usize) {
-    eventually("the rounds have begun", async || (order.lock().expect("not poisoned").len() >= count).then_some(())).await;
+    eventually("the rounds have begun", async || (order.lock().expect("not poisoned").len() >= count).then_some(()))
+        .await;
 }
 
 async fn waiting(world: &World, count: usize) {

@@ -66,13 +66,14 @@ async fn a_client_that_comes_back_goes_on_where_it_was() {
 async fn a_live_stream_shows_drafts_without_ids_and_then_what_is_stored() {
     let server = Server::start(ScriptedModel::new(|_, _| Ok(says("The answer.")))).await;
     let first = server.say(json!({ "text": "one", "conversation_key": "home" })).await;
-    let response = server.request(Method::GET, &path(&first, "?after=4")).send().await.unwrap();
+    let response = server.request(Method::GET, &path(&first, "?after=5")).send().await.unwrap();
     server.say(json!({ "text": "two", "conversation_key": "home" })).await;
     let events = sse(&text_until(response, |text| text.contains("event: answered")).await);
-    let kinds: Vec<&str> = events.iter().map(|e| e.1.as_str()).collect();
-    assert_eq!(kinds, ["received", "turn_started", "draft", "model_replied", "answered"]);
-    assert_eq!(events[2].0, None);
-    let draft: Value = serde_json::from_str(&events[2].2).unwrap();
+    let stored: Vec<&str> = events.iter().filter(|e| e.0.is_some()).map(|e| e.1.as_str()).collect();
+    assert_eq!(stored, ["received", "turn_started", "decided", "model_replied", "answered"]);
+    let drafts: Vec<&(Option<u64>, String, String)> = events.iter().filter(|e| e.0.is_none()).collect();
+    assert_eq!((drafts.len(), drafts[0].1.as_str()), (1, "draft"));
+    let draft: Value = serde_json::from_str(&drafts[0].2).unwrap();
     assert_eq!((&draft["text"], &draft["round"]), (&json!("The answer."), &json!(1)));
 }
 
@@ -82,7 +83,7 @@ async fn a_place_that_does_not_exist_is_a_reset() {
     let said = server.say(json!({ "text": "one" })).await;
     let response = server.request(Method::GET, &path(&said, "?after=99")).send().await.unwrap();
     let events = sse(&text_until(response, |text| text.contains("last_seq")).await);
-    assert_eq!((events[0].1.as_str(), events[0].2.as_str()), ("reset", "{\"last_seq\":4}"));
+    assert_eq!((events[0].1.as_str(), events[0].2.as_str()), ("reset", "{\"last_seq\":5}"));
 }
 
 #[tokio::test]
@@ -99,7 +100,7 @@ async fn a_stream_for_a_task_of_another_conversation_is_refused() {
 async fn a_server_that_stops_ends_its_streams_and_takes_nothing_more() {
     let mut server = Server::start(ScriptedModel::saying("x").hanging_when(|_, call| call > 0)).await;
     let said = server.say(json!({ "text": "one", "conversation_key": "home" })).await;
-    let response = server.request(Method::GET, &path(&said, "?after=4")).send().await.unwrap();
+    let response = server.request(Method::GET, &path(&said, "?after=5")).send().await.unwrap();
     let waiting = server.request(Method::POST, "/api/v1/messages?wait=20").json(&json!({ "text": "two" })).send();
     let closing = async {
         server.model.called(2).await;
