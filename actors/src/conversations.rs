@@ -13,7 +13,7 @@ use std::{
 use annie_core::{
     event::{Event, ResumeCause},
     ids::{ConversationId, Incarnation, TaskId, UserId},
-    ports::StoreError,
+    ports::{StoreError, StoreErrorKind},
 };
 use ractor::ActorId;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use crate::{
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
     supervise::{Budget, BudgetLimits, stop_child},
-    tasks::Tasks,
+    tasks::{Tasks, caught},
     wiring::Wiring,
 };
 
@@ -135,14 +135,14 @@ impl Node for Conversations {
     const KIND: &'static str = "conversations";
     const MAILBOX_MAX: usize = 1_000_000;
 
-    fn init(_ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
+    fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
         Ok(ConversationsState {
             wiring,
             seats: HashMap::new(),
             cells: HashMap::new(),
             quarantine: BTreeMap::new(),
             waiting: VecDeque::new(),
-            tasks: Tasks::default(),
+            tasks: Tasks::of(ctx.cell()),
             booted: false,
         })
     }
@@ -216,7 +216,7 @@ impl Node for Conversations {
                 let me = ctx.me();
                 state.tasks.spawn(Work::Backoff(conversation), async move {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                    let _ = me.cast(ConversationsMsg::StartAgain(conversation));
+                    me.tell(ConversationsMsg::StartAgain(conversation));
                 });
             }
             None => quarantine(state, conversation),
@@ -241,9 +241,17 @@ impl Node for Conversations {
 fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     let (store, me) = (state.wiring.store.clone(), ctx.me());
     state.tasks.spawn(Work::Scan, async move {
-        let found = store.open_conversations().await;
-        let _ = me.cast(ConversationsMsg::Scanned(found));
+        let found = caught(store.open_conversations()).await.unwrap_or_else(|panic| Err(broken(panic)));
+        me.tell(ConversationsMsg::Scanned(found));
     });
+}
+
+fn broken(panic: String) -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Unavailable,
+        what: "open_conversations",
+        detail: format!("it broke down: {panic}"),
+    }
 }
 
 async fn scanned(
@@ -261,7 +269,7 @@ async fn scanned(
             let me = ctx.me();
             state.tasks.spawn(Work::Scan, async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                let _ = me.cast(ConversationsMsg::Rescan);
+                me.tell(ConversationsMsg::Rescan);
             });
             return;
         }
@@ -294,7 +302,7 @@ async fn wake(
     }
     if let Some(engine) = engine(ctx, state, conversation, user).await
         && awake
-        && engine.cast(EngineMsg::Wake(event)).is_ok()
+        && engine.tell(EngineMsg::Wake(event))
         && let Some(seat) = state.seats.get_mut(&conversation)
     {
         seat.wakes_sent += 1;
@@ -331,8 +339,7 @@ async fn engine(
 
 async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
     let Some(seat) = state.seats.get_mut(&conversation) else { return };
-    let args =
-        EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause };
+    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
@@ -345,7 +352,7 @@ async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, con
             let me = ctx.me();
             state.tasks.spawn(Work::Backoff(conversation), async move {
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                let _ = me.cast(ConversationsMsg::StartAgain(conversation));
+                me.tell(ConversationsMsg::StartAgain(conversation));
             });
         }
     }
@@ -359,7 +366,7 @@ fn may_hibernate(
 ) {
     let Some(seat) = state.seats.get(&conversation) else { return };
     let Some(addr) = seat.addr.as_ref().filter(|a| a.incarnation == incarnation) else { return };
-    if seat.wakes_sent == wakes_seen && addr.cast(EngineMsg::Hibernate).is_ok() {
+    if seat.wakes_sent == wakes_seen && addr.tell(EngineMsg::Hibernate) {
         // From now on a wake-up thaws a new life, whose claim waits for nothing: the old one only has its snapshot to write.
         state.seats.remove(&conversation);
     }

@@ -20,7 +20,7 @@ use crate::{
     conversations::ConversationsMsg,
     hub::{Hub, Live},
     observe::{Context, Handle, Named, Node, NodeError, SendError},
-    tasks::Tasks,
+    tasks::{Tasks, caught},
 };
 
 /// Appends in one transaction at most.
@@ -93,14 +93,14 @@ impl Node for LogWriter {
     const KIND: &'static str = "log_writer";
     const MAILBOX_MAX: usize = 100_000;
 
-    fn init(_ctx: &Context<Self>, args: LogArgs) -> Result<LogState, NodeError> {
-        Ok(LogState { args, waiting: Vec::new(), commit: Tasks::default(), commits: 0, appends: 0 })
+    fn init(ctx: &Context<Self>, args: LogArgs) -> Result<LogState, NodeError> {
+        Ok(LogState { args, waiting: Vec::new(), commit: Tasks::of(ctx.cell()), commits: 0, appends: 0 })
     }
 
     async fn ready(_ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
         // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
         // there yet, and the boot scan does it.
-        let _ = state.args.conversations.cast(ConversationsMsg::Rescan);
+        state.args.conversations.tell(ConversationsMsg::Rescan);
         state.args.hub.unsure();
         Ok(())
     }
@@ -138,12 +138,12 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         let started_us = env.clock.monotonic_us();
         let (appends, replies): (Vec<Append>, Vec<_>) = batch.into_iter().unzip();
         let wait = Duration::from_millis(COMMIT_MS_MAX);
-        let Ok(results) = tokio::time::timeout(wait, args.store.commit(appends.clone())).await else {
+        let Ok(Ok(results)) = tokio::time::timeout(wait, caught(args.store.commit(appends.clone()))).await else {
             // Whether it is stored is not known: the askers lose their answers and find out from the log.
-            tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit did not come back");
+            tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit broke down or did not come back");
             drop(replies);
             args.hub.unsure();
-            let _ = me.cast(LogMsg::Flushed);
+            me.tell(LogMsg::Flushed);
             return;
         };
         #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
@@ -157,7 +157,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             let _ = reply.send(result);
         }
         // If it fails this life is over, and the next one starts afresh.
-        let _ = me.cast(LogMsg::Flushed);
+        me.tell(LogMsg::Flushed);
     });
 }
 
@@ -193,7 +193,7 @@ fn wake(
     event: Option<Arc<Event>>,
 ) {
     // If nobody lives there, its next life scans the log.
-    let _ = args.conversations.cast(ConversationsMsg::Wake { conversation, user, event });
+    args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
 }
 
 /// Appends through the writer and waits for the commit.

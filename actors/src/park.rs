@@ -52,7 +52,7 @@ async fn fail_open(wiring: &Wiring, conversation: ConversationId, user: &UserId)
     append(&wiring.log, what).await.map_err(|e| e.to_string())?;
     for task in tasks {
         // If it is lost, the scheduler's next life starts without them anyway.
-        let _ = wiring.scheduler.cast(SchedulerMsg::Ended { task });
+        wiring.scheduler.tell(SchedulerMsg::Ended { task });
     }
     Ok(())
 }

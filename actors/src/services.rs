@@ -76,8 +76,8 @@ impl Node for Services {
     type State = ServicesState;
     const KIND: &'static str = "services";
 
-    fn init(_ctx: &Context<Self>, list: Arc<ServiceList>) -> Result<ServicesState, NodeError> {
-        Ok(ServicesState { list, seats: HashMap::new(), cells: HashMap::new(), waits: Tasks::default() })
+    fn init(ctx: &Context<Self>, list: Arc<ServiceList>) -> Result<ServicesState, NodeError> {
+        Ok(ServicesState { list, seats: HashMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.cell()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ServicesState) -> Result<(), NodeError> {
@@ -111,7 +111,7 @@ impl Node for Services {
                 state.waits.spawn(name, async move {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                     // If it fails the group is gone, and its next life starts everything.
-                    let _ = me.cast(ServicesMsg::StartAgain(again));
+                    me.tell(ServicesMsg::StartAgain(again));
                 });
             }
             None => {
@@ -183,15 +183,15 @@ impl Node for Service {
     type State = (MakeService, Tasks<()>);
     const KIND: &'static str = "service";
 
-    fn init(_ctx: &Context<Self>, make: MakeService) -> Result<Self::State, NodeError> {
-        Ok((make, Tasks::default()))
+    fn init(ctx: &Context<Self>, make: MakeService) -> Result<Self::State, NodeError> {
+        Ok((make, Tasks::of(ctx.cell())))
     }
 
     async fn ready(ctx: &Context<Self>, (make, running): &mut Self::State) -> Result<(), NodeError> {
         let (work, me) = (make(), ctx.me());
         running.spawn((), async move {
             let over = caught(work).await.unwrap_or_else(|panic| Err(format!("panic: {panic}")));
-            let _ = me.cast(ServiceMsg::Over(over));
+            me.tell(ServiceMsg::Over(over));
         });
         Ok(())
     }

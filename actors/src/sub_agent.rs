@@ -69,8 +69,8 @@ impl Node for SubAgent {
     const KIND: &'static str = "sub_agent";
     const MAILBOX_MAX: usize = 1_000;
 
-    fn init(_ctx: &Context<Self>, args: SubAgentArgs) -> Result<SubAgentState, NodeError> {
-        Ok(SubAgentState { args, tasks: Tasks::default(), used_ms: 0, finished: false })
+    fn init(ctx: &Context<Self>, args: SubAgentArgs) -> Result<SubAgentState, NodeError> {
+        Ok(SubAgentState { args, tasks: Tasks::of(ctx.cell()), used_ms: 0, finished: false })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
@@ -190,7 +190,7 @@ fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport)
     let agent = state.args.turn.spec.agent.clone();
     let task = state.args.turn.task;
     // If it does not arrive the Engine is gone, and its next life runs this agent again.
-    let _ = state.args.engine.cast(EngineMsg::AgentFinished { task, agent, events, report: Box::new(report) });
+    state.args.engine.tell(EngineMsg::AgentFinished { task, agent, events, report: Box::new(report) });
 }
 
 /// Starts what is outstanding and not under way.
@@ -217,7 +217,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;
                     // If it does not arrive this life is over, and so is its interest.
-                    let _ = me.cast(SubAgentMsg::ModelReplied(Box::new(done)));
+                    me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
                 });
             }
             Directive::CallSkill { task, agent, call_id, skill, started_before } => {
@@ -235,7 +235,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_skill(wiring, request).await;
-                    let _ = me.cast(SubAgentMsg::SkillFinished(Box::new(done)));
+                    me.tell(SubAgentMsg::SkillFinished(Box::new(done)));
                 });
             }
             Directive::BeginTurn { .. } | Directive::RunAgent { .. } => {}

@@ -1,13 +1,16 @@
 //! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, is aborted when
-//! the actor's state is dropped, and its panic becomes a value instead of a silence (reference/actors 1.3).
+//! the actor's state is dropped, and its panic ends the actor instead of being a silence (reference/actors 1.3): somebody
+//! waits for what the task was to say, and the actor's next life asks again.
 
 use std::{any::Any, collections::HashMap, future::Future, hash::Hash, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
+use ractor::ActorCell;
 use tokio::task::JoinHandle;
 
 /// The tasks of one actor, by what they are for.
 pub struct Tasks<K> {
+    owner: ActorCell,
     running: HashMap<K, Running>,
 }
 
@@ -19,16 +22,22 @@ impl Drop for Running {
     }
 }
 
-impl<K: Eq + Hash> Default for Tasks<K> {
-    fn default() -> Self {
-        Self { running: HashMap::new() }
-    }
-}
-
 impl<K: Eq + Hash> Tasks<K> {
+    /// No tasks yet, of this actor.
+    pub fn of(owner: ActorCell) -> Self {
+        Self { owner, running: HashMap::new() }
+    }
+
     /// Starts a task; one with the same key is aborted first.
     pub fn spawn(&mut self, key: K, work: impl Future<Output = ()> + Send + 'static) {
-        self.running.insert(key, Running(spawn(work)));
+        let owner = self.owner.clone();
+        let guarded = async move {
+            if let Err(panic) = caught(work).await {
+                tracing::error!(actor = ?owner.get_id(), panic, "a task broke down, and its actor ends with it");
+                owner.kill();
+            }
+        };
+        self.running.insert(key, Running(spawn(guarded)));
     }
 
     /// Whether there is such a task that has not been taken out.

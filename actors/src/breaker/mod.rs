@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     log_writer::LogMsg,
     observe::{Context, Handle, Named, Node, NodeError},
-    tasks::Tasks,
+    tasks::{Tasks, caught},
 };
 
 /// Runs of one skill at a time, at most.
@@ -131,14 +131,14 @@ impl Node for CircuitBreaker {
     type State = BreakerActorState;
     const KIND: &'static str = "breaker";
 
-    fn init(_ctx: &Context<Self>, args: BreakerArgs) -> Result<BreakerActorState, NodeError> {
+    fn init(ctx: &Context<Self>, args: BreakerArgs) -> Result<BreakerActorState, NodeError> {
         Ok(BreakerActorState {
             args,
             row: BreakerRow::default(),
-            runs: Tasks::default(),
+            runs: Tasks::of(ctx.cell()),
             next_run: 0,
             probe: None,
-            keeping: Tasks::default(),
+            keeping: Tasks::of(ctx.cell()),
             dirty: false,
         })
     }
@@ -223,7 +223,7 @@ fn admit(
         let answer = run::run(&args, &env, request).await;
         let failed = answer.counts();
         // Counted before it is answered, so that whoever saw the failure finds the breaker knowing of it.
-        let _ = me.cast(BreakerMsg::RunEnded { run, failed });
+        me.tell(BreakerMsg::RunEnded { run, failed });
         let _ = reply.send(answer.answer);
     });
 }
@@ -269,7 +269,7 @@ fn keep_if(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, changed
 fn keep(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
     let (store, skill, row, me) = (state.args.store.clone(), state.args.skill.clone(), state.row, ctx.me());
     state.keeping.spawn((), async move {
-        let kept = tokio::time::timeout(Duration::from_secs(10), store.put_breaker(skill, row)).await;
-        let _ = me.cast(BreakerMsg::RowKept { kept: matches!(kept, Ok(Ok(()))) });
+        let kept = tokio::time::timeout(Duration::from_secs(10), caught(store.put_breaker(skill, row))).await;
+        me.tell(BreakerMsg::RowKept { kept: matches!(kept, Ok(Ok(Ok(())))) });
     });
 }

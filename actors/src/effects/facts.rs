@@ -15,7 +15,10 @@ use annie_core::{
 use chrono_tz::Tz;
 use serde_json::json;
 
-use crate::wiring::{Profile, Wiring};
+use crate::{
+    tasks::caught,
+    wiring::{Profile, Wiring},
+};
 
 /// Memories in a prompt, at most.
 const MEMORIES_MAX: u32 = 5;
@@ -38,9 +41,9 @@ pub(crate) async fn read_facts(
     let (local_now, local_minute) = local(now, &profile.timezone);
     let remembered = tokio::time::timeout(
         Duration::from_millis(READ_MS_MAX),
-        remember(wiring.store.as_ref(), user, &inbound.text, local_minute),
+        caught(remember(wiring.store.as_ref(), user, &inbound.text, local_minute)),
     );
-    let (todo_summary, memories) = remembered.await.unwrap_or_default();
+    let (todo_summary, memories) = remembered.await.ok().and_then(Result::ok).unwrap_or_default();
     let manual = match mode {
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
@@ -123,6 +126,7 @@ async fn spoken(
         now: wiring.env.now(),
         timezone: profile.timezone.clone(),
     };
-    let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), wiring.runner.run(call)).await.ok()?;
+    let run = caught(wiring.runner.run(call));
+    let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), run).await.ok()?.ok()?;
     read.status.is_ok().then(|| format!("[Skill: {name}]\n\n{}", read.data))
 }

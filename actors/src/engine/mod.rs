@@ -165,13 +165,13 @@ impl Node for Engine {
     type State = EngineState;
     const KIND: &'static str = "engine";
 
-    fn init(_ctx: &Context<Self>, args: EngineArgs) -> Result<EngineState, NodeError> {
+    fn init(ctx: &Context<Self>, args: EngineArgs) -> Result<EngineState, NodeError> {
         Ok(EngineState {
             conv: Conversation::new(args.conversation, args.user),
             wiring: args.wiring,
             cause: args.cause,
             epoch: Epoch(0),
-            tasks: Tasks::default(),
+            tasks: Tasks::of(ctx.cell()),
             agents: HashMap::new(),
             read_to: Seq(0),
             woken: BTreeSet::new(),
@@ -210,8 +210,8 @@ impl Node for Engine {
                         incarnation: ctx.incarnation,
                         wakes_seen: state.wakes_seen,
                     };
-                    // If nobody answers, a later quiet period asks again.
-                    let _ = state.wiring.conversations.cast(ask);
+                    // If nobody lives there, this life is ending with its parent.
+                    state.wiring.conversations.tell(ask);
                 }
                 Ok(())
             }
@@ -293,6 +293,6 @@ pub(crate) fn rest(ctx: &Context<Engine>, state: &mut EngineState) {
     let wait = Duration::from_millis(state.wiring.limits.hibernate_ms);
     state.tasks.spawn(EngineTask::IdleTimer, async move {
         tokio::time::sleep(wait).await;
-        let _ = me.cast(EngineMsg::Idle { period });
+        me.tell(EngineMsg::Idle { period });
     });
 }

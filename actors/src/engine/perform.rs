@@ -43,7 +43,7 @@ async fn start(
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound).await;
                 // If it does not arrive this life is over, and the next one begins the turn.
-                let _ = me.cast(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits });
+                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits });
             });
         }
         Directive::CallModel { task, agent, round } => {
@@ -53,7 +53,7 @@ async fn start(
             let call = ModelCall { task, user, conversation, agent, priority, round, request, ms_max };
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_model(wiring, call).await;
-                let _ = me.cast(EngineMsg::ModelReplied(Box::new(done)));
+                me.tell(EngineMsg::ModelReplied(Box::new(done)));
             });
         }
         Directive::CallSkill { task, agent, call_id, skill, started_before } => {
@@ -73,7 +73,7 @@ async fn start(
             };
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_skill(wiring, request).await;
-                let _ = me.cast(EngineMsg::SkillFinished(Box::new(done)));
+                me.tell(EngineMsg::SkillFinished(Box::new(done)));
             });
         }
         Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,

@@ -66,7 +66,7 @@ pub(super) async fn begin(
     state.tasks.spawn(EngineTask::SaveTimer, async move {
         tokio::time::sleep(Duration::from_millis(SAVE_MS)).await;
         // If it fails this life is over, and the next one begins the turn.
-        let _ = me.cast(EngineMsg::Save);
+        me.tell(EngineMsg::Save);
     });
     perform::perform(ctx, state).await
 }
@@ -129,7 +129,7 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     ctx.fault_point("stored").await?;
     for task in ended {
         // If it is lost, the scheduler's next life learns from the task table.
-        let _ = state.wiring.scheduler.cast(SchedulerMsg::Ended { task });
+        state.wiring.scheduler.tell(SchedulerMsg::Ended { task });
     }
     Ok(())
 }

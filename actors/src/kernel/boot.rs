@@ -137,7 +137,7 @@ impl Kernel {
     fn look(&self, group: &str) {
         let group = self.system.handle::<ServicesMsg>(&Path::root().child(group));
         // If nobody lives there, its next life looks by itself.
-        let _ = group.cast(ServicesMsg::Look);
+        group.tell(ServicesMsg::Look);
     }
 
     /// Stops taking messages; what was taken goes on.

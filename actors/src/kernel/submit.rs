@@ -116,7 +116,7 @@ impl Kernel {
             Err(e) => {
                 // If the message is stored after all, its Engine asks for rounds and gets a place again. A place that nobody
                 // gives up would be lost for ever.
-                let _ = self.wiring.scheduler.cast(SchedulerMsg::Forget { task });
+                self.wiring.scheduler.tell(SchedulerMsg::Forget { task });
                 match e {
                     LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true }) => {
                         Ok(Submitted { task, conversation, seq, repeated: true, place: None })

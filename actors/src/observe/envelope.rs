@@ -97,12 +97,23 @@ impl<M: Named + Send + 'static> Addr<M> {
         }
     }
 
-    /// Sends a message.
+    /// Sends a request. May be refused, so whoever sends it must be able to do without.
     ///
     /// # Errors
     /// If the mailbox is full or the actor is gone.
     pub fn cast(&self, msg: M) -> Result<(), SendError> {
-        let depth = Depth::take(&self.meter, self.mailbox_max).ok_or(SendError::Overloaded)?;
+        self.send(msg, self.mailbox_max)
+    }
+
+    /// Sends a fact that the actor waits for: the result of its own task, a permit that comes back, a message that is
+    /// stored. Never refused, because without it the actor would wait for ever; there are as many of these as the actor
+    /// itself asked for. False if the actor is gone, and with it the interest: its next life finds out by itself.
+    pub fn tell(&self, msg: M) -> bool {
+        self.send(msg, usize::MAX).is_ok()
+    }
+
+    fn send(&self, msg: M, depth_max: usize) -> Result<(), SendError> {
+        let depth = Depth::take(&self.meter, depth_max).ok_or(SendError::Overloaded)?;
         let to: ActorRef<Envelope<M>> = self.cell.clone().into();
         to.cast(Envelope::User { msg, depth }).map_err(|_| SendError::Unavailable)
     }
@@ -159,6 +170,13 @@ impl<M: Named + Send + 'static> Handle<M> {
     /// As [`Addr::cast`].
     pub fn cast(&self, msg: M) -> Result<(), SendError> {
         self.resolve()?.cast(msg)
+    }
+
+    /// Sends a fact to whoever lives there now.
+    ///
+    /// As [`Addr::tell`].
+    pub fn tell(&self, msg: M) -> bool {
+        self.resolve().is_ok_and(|addr| addr.tell(msg))
     }
 
     /// Asks whoever lives there now.

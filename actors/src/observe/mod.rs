@@ -5,6 +5,8 @@
 mod directory;
 mod envelope;
 mod node;
+#[cfg(test)]
+mod tests;
 
 pub use directory::{Crash, Directory, NodeInfo, Path};
 pub use envelope::{Addr, Handle, SendError};

@@ -167,7 +167,7 @@ impl Node for Scheduler {
     const KIND: &'static str = "scheduler";
     const MAILBOX_MAX: usize = 100_000;
 
-    fn init(_ctx: &Context<Self>, args: SchedulerArgs) -> Result<SchedulerState, NodeError> {
+    fn init(ctx: &Context<Self>, args: SchedulerArgs) -> Result<SchedulerState, NodeError> {
         let mut queue = Queue::new(args.limits.clone());
         for (n, (_, slots)) in (0_u16..).zip(&args.backends) {
             queue.set_slots(BackendId(n), *slots);
@@ -180,7 +180,7 @@ impl Node for Scheduler {
             urgent: BTreeMap::new(),
             given: HashMap::new(),
             gates,
-            timer: Tasks::default(),
+            timer: Tasks::of(ctx.cell()),
             granted: 0,
         })
     }
@@ -361,7 +361,7 @@ fn set_timer(ctx: &Context<Scheduler>, state: &mut SchedulerState, now: Micros) 
     let wait = Duration::from_millis(at.since_ms(now) + 1);
     state.timer.spawn((), async move {
         tokio::time::sleep(wait).await;
-        let _ = me.cast(SchedulerMsg::GateTimer);
+        me.tell(SchedulerMsg::GateTimer);
     });
 }
 

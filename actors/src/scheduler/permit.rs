@@ -110,7 +110,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.leases.out.lock().remove(&self.id);
         // If nobody is there, the next life looks into the table.
-        let _ = self.scheduler.cast(SchedulerMsg::Released { backend: self.backend, ran_ms: self.ran_ms });
+        self.scheduler.tell(SchedulerMsg::Released { backend: self.backend, ran_ms: self.ran_ms });
     }
 }
 

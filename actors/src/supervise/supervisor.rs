@@ -113,9 +113,9 @@ impl Node for Supervisor {
     type State = SupervisorState;
     const KIND: &'static str = "supervisor";
 
-    fn init(_ctx: &Context<Self>, args: SupervisorArgs) -> Result<SupervisorState, NodeError> {
+    fn init(ctx: &Context<Self>, args: SupervisorArgs) -> Result<SupervisorState, NodeError> {
         let children = args.children.into_iter().map(|spec| Child { spec, cell: None, restarts: 0 }).collect();
-        Ok(SupervisorState { children, budget: Budget::new(args.budget), waits: Tasks::default() })
+        Ok(SupervisorState { children, budget: Budget::new(args.budget), waits: Tasks::of(ctx.cell()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SupervisorState) -> Result<(), NodeError> {
@@ -190,7 +190,7 @@ async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usi
             state.waits.spawn(index, async move {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 // If it fails the supervisor is gone, and with it the reason to restart.
-                let _ = me.cast(SupervisorMsg::StartAgain(index));
+                me.tell(SupervisorMsg::StartAgain(index));
             });
             Ok(())
         }
