@@ -229,22 +229,19 @@ async fn recovery() {
         up.as_secs_f64() * 1e3,
         from.elapsed().as_secs_f64() * 1e3
     );
+    // One kill for each conversation: a second one within its window would measure the back-off.
     let mut took = Vec::new();
-    let path = format!("/conversations/engine:{}", ConversationId::for_key(&user(0), "bench"));
-    for _ in 0..100 {
+    for n in 0..100 {
+        turn(&first, n).await;
+        let path = format!("/conversations/engine:{}", ConversationId::for_key(&user(n), "bench"));
         first.operate(&path, None, Operation::Kill, "bench").await.expect("it is there");
-        took.push(turn(&first, 0).await.as_secs_f64() * 1e3);
-        // The budget for restarts is for faults, not for benches.
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        if first.view(&path).await.is_err() {
-            break;
-        }
+        took.push(turn(&first, n).await.as_secs_f64() * 1e3);
     }
     took.sort_by(f64::total_cmp);
     println!(
-        "engine killed to answering: p50 {:.2} ms, max {:.2} ms of {}",
+        "engine killed to answering: p50 {:.2} ms, p99 {:.2} ms of {}",
         took[took.len() / 2],
-        took[took.len() - 1],
+        took[took.len() * 99 / 100],
         took.len()
     );
     first.stop().await;
