@@ -5,6 +5,13 @@
 //! `cargo bench --bench turns` prints a table; `-- --quick` takes a tenth of the turns. Each figure is the median of three
 //! rounds. The fsync cost of the disk is printed beside the durable figures, because otherwise they measure the disk.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark prints, starts its own load, and has nobody to tell of an error"
+)]
+
 use std::{
     io::Write,
     os::unix::fs::FileExt,
@@ -145,7 +152,6 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
     let mut running = Vec::new();
     for n in 0..at_once {
         let kernel = kernel.clone();
-        #[expect(clippy::disallowed_methods, reason = "the load itself")]
         running.push(tokio::spawn(async move {
             let mut took = Vec::with_capacity(each);
             for _ in 0..each {
