@@ -36,11 +36,11 @@ pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> 
                 break;
             }
             Ok(RunAnswer::Fenced) => return done(&wiring, request, None, from_us),
-            Err(e) => {
-                tracing::debug!(skill = request.skill.skill, attempt, error = %e, "the breaker died over a call");
-                // The dead door may have let the run begin. The intent's compare-and-set knows; a new door asks it, even if
-                // it is closed to new calls by then.
-                request.asked_before = true;
+            Err(NoAnswer { why, asked }) => {
+                tracing::debug!(skill = request.skill.skill, attempt, %why, "the breaker did not answer a call");
+                // A dead door may have let the run begin. The intent's compare-and-set knows; a new door asks it, even if
+                // it is closed to new calls by then. What was never asked, or only reads, is a new call.
+                request.asked_before |= asked && request.skill.effect != Effect::Read;
                 tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
             }
         }
@@ -56,25 +56,37 @@ fn done(wiring: &Wiring, request: RunRequest, outcome: Option<Outcome>, from_us:
 
 fn given_up(request: &RunRequest) -> Outcome {
     let text = format!("{} could not be run: its breaker keeps failing.", request.skill.skill);
-    match request.skill.effect {
-        Effect::Once => Outcome::unknown(
+    if request.skill.effect == Effect::Once && (request.asked_before || request.started_before) {
+        return Outcome::unknown(
             format!("{text} Its effect may or may not have happened."),
             json!({"intent": request.skill.intent}),
-        ),
-        Effect::Read | Effect::Idempotent => Outcome::transient("breaker_unavailable", text),
+        );
+    }
+    Outcome::transient("breaker_unavailable", text)
+}
+
+/// Why a door gave no answer, and whether it was asked at all.
+struct NoAnswer {
+    why: SendError,
+    asked: bool,
+}
+
+impl From<SendError> for NoAnswer {
+    fn from(why: SendError) -> Self {
+        Self { why, asked: matches!(why, SendError::Crashed | SendError::Timeout) }
     }
 }
 
-async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnswer, SendError> {
-    let door = door(wiring, &request.skill.skill).await?;
+async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnswer, NoAnswer> {
+    let door = door(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
     let (reply, answer) = oneshot::channel();
     door.cast(BreakerMsg::Run { request: request.clone(), reply })?;
     // The run has its own time limit; beyond it and what surrounds it, the door itself is stuck.
     let wait = Duration::from_millis(request.skill.timeout_ms + 30_000);
     match tokio::time::timeout(wait, answer).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) => Err(SendError::Crashed),
-        Err(_) => Err(SendError::Timeout),
+        Ok(Err(_)) => Err(SendError::Crashed.into()),
+        Err(_) => Err(SendError::Timeout.into()),
     }
 }
 
