@@ -220,7 +220,16 @@ fn admit(
     }
     let (args, me, env) = (state.args.clone(), ctx.me(), ctx.env().clone());
     state.runs.spawn(run, async move {
-        let answer = run::run(&args, &env, request).await;
+        let mut reply = reply;
+        let answer = tokio::select! {
+            biased;
+            answer = run::run(&args, &env, request) => answer,
+            // Its turn is cancelled or its agent is dead: what nobody waits for ends (invariant 13).
+            () = reply.closed() => {
+                me.tell(BreakerMsg::RunEnded { run, failed: None });
+                return;
+            }
+        };
         let failed = answer.counts();
         // Counted before it is answered, so that whoever saw the failure finds the breaker knowing of it.
         me.tell(BreakerMsg::RunEnded { run, failed });
