@@ -13,6 +13,7 @@ use crate::{
     conversations::ConversationsMsg,
     engine::Cancelled,
     log_writer::{LogError, append},
+    observe::Handle,
     scheduler::{Place, SchedulerMsg},
 };
 
@@ -81,6 +82,22 @@ pub struct Submitted {
     pub place: Option<Place>,
 }
 
+/// A place that is asked for and not used yet: it goes back with whoever asked, also if they leave before an answer. If
+/// the message is stored after all, its Engine asks for rounds and gets a place again.
+struct Held<'a> {
+    scheduler: &'a Handle<SchedulerMsg>,
+    task: TaskId,
+    used: bool,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.used {
+            self.scheduler.tell(SchedulerMsg::Forget { task: self.task });
+        }
+    }
+}
+
 impl Kernel {
     /// Takes in a message. When this returns, the message is stored and will get exactly one final answer or one visible
     /// failure, whatever dies.
@@ -96,6 +113,7 @@ impl Kernel {
         let env = &self.wiring.env;
         let task = TaskId::from_uuid(env.uuid());
         let conversation = message.conversation.unwrap_or_else(|| ConversationId::from_uuid(env.uuid()));
+        let mut held = Held { scheduler: &self.wiring.scheduler, task, used: false };
         let place = self.place(task, conversation, &message).await?;
         let inbound = Inbound {
             client_id: message.client_id.unwrap_or_else(|| task.to_string()),
@@ -110,20 +128,14 @@ impl Kernel {
         let what = Append { conversation, user: message.user, fence: Fence::Inbox, events: vec![received] };
         match append(&self.wiring.log, what).await {
             Ok(stored) => {
+                held.used = true;
                 metrics::counter!("annie_messages_total").increment(1);
                 Ok(Submitted { task, conversation, seq: stored.first, repeated: false, place: Some(place) })
             }
-            Err(e) => {
-                // If the message is stored after all, its Engine asks for rounds and gets a place again. A place that nobody
-                // gives up would be lost for ever.
-                self.wiring.scheduler.tell(SchedulerMsg::Forget { task });
-                match e {
-                    LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true }) => {
-                        Ok(Submitted { task, conversation, seq, repeated: true, place: None })
-                    }
-                    e => Err(e.into()),
-                }
+            Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
+                Ok(Submitted { task, conversation, seq, repeated: true, place: None })
             }
+            Err(e) => Err(e.into()),
         }
     }
 
