@@ -208,6 +208,8 @@ impl Node for Scheduler {
             SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {
                 let held = state.gates.hold(backend_of(state, &backend), &holder, ttl_ms, now);
                 let _ = reply.send(held);
+                // Another backend's gate may have run out just now, and its timer goes with the new one.
+                dispatch_all(state, now);
                 set_timer(ctx, state, now);
             }
             SchedulerMsg::ReleaseGate { backend, holder, reply } => {
@@ -331,7 +333,10 @@ fn dispatch(state: &mut SchedulerState, backend: BackendId, now: Micros) {
         let ticket = tickets.pop_front();
         if tickets.is_empty() {
             state.tickets.remove(&task);
-            state.given.insert(task, grant.waiting);
+            // Who asked may be dead, and its task at an end: then nobody tells of the end again.
+            if ticket.as_ref().is_some_and(|t| !t.reply.is_closed()) {
+                state.given.insert(task, grant.waiting);
+            }
         } else {
             // A task with parallel agents: its other rounds stand where they stood.
             state.queue.restore(grant.waiting, now);
