@@ -33,6 +33,7 @@ pub(crate) struct ModelCall {
 /// What a round came to.
 #[derive(Debug)]
 pub(crate) struct ModelDone {
+    pub task: TaskId,
     pub round: u32,
     pub result: Result<ModelReply, ModelError>,
     pub backend: String,
@@ -72,7 +73,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
     permit.give_back(ran_us / 1_000);
     measure(&backend, &result, ran_us);
-    ModelDone { round: call.round, result, backend, ran_ms: ran_us / 1_000 }
+    ModelDone { task: call.task, round: call.round, result, backend, ran_ms: ran_us / 1_000 }
 }
 
 /// Drafts of the agent that answers the user go straight to the listeners; a sub-agent's are nobody's business.

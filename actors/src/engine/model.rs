@@ -15,7 +15,9 @@ use crate::{
 
 pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done: ModelDone) -> Result<(), NodeError> {
     let agent = AgentId::orchestrator();
-    let Some(turn) = state.conv.turn.as_ref().filter(|t| !t.cancelled && t.main.awaits(done.round)) else {
+    let Some(turn) =
+        state.conv.turn.as_ref().filter(|t| t.task == done.task && !t.cancelled && t.main.awaits(done.round))
+    else {
         return Ok(());
     };
     let task = turn.task;
