@@ -32,6 +32,11 @@ use crate::{
 /// Engine is set aside first and the conversation goes on.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 };
 
+/// How long until an Engine is tried again that could not even be spawned, in milliseconds.
+const START_AGAIN_MS: u64 = 200;
+/// How long a conversation stays parked whose failures could not be stored, in milliseconds.
+const PARK_AGAIN_MS: u64 = 1_000;
+
 /// What it hears.
 pub enum ConversationsMsg {
     /// A message is in the log.
@@ -71,6 +76,13 @@ pub enum ConversationsMsg {
     },
     /// The back-off of a conversation is over.
     StartAgain(ConversationId),
+    /// What was open in a parked conversation has failed visibly, or could not be stored.
+    Parked {
+        /// Which.
+        conversation: ConversationId,
+        /// Why it could not be.
+        outcome: Result<(), String>,
+    },
     /// An operator takes a conversation out of quarantine.
     Resume {
         /// Which.
@@ -89,6 +101,7 @@ impl Named for ConversationsMsg {
             Self::Cancel { .. } => "Cancel",
             Self::MayHibernate { .. } => "MayHibernate",
             Self::StartAgain(_) => "StartAgain",
+            Self::Parked { .. } => "Parked",
             Self::Resume { .. } => "Resume",
         }
     }
@@ -179,7 +192,10 @@ impl Node for Conversations {
                     start(ctx, state, conversation).await;
                 }
             }
+            ConversationsMsg::Parked { conversation, outcome } => parked(ctx, state, conversation, outcome).await,
             ConversationsMsg::Resume { conversation, reply } => {
+                // What is not failed yet goes on.
+                state.tasks.remove(&Work::Park(conversation));
                 let user = state.quarantine.remove(&conversation);
                 let _ = reply.send(user.is_some());
                 if let Some(user) = user {
@@ -202,24 +218,31 @@ impl Node for Conversations {
             return Ok(());
         }
         seat.addr = None;
-        if ended.kind == EndKind::Normal {
-            // Fenced: somebody else owns it now. It is thawed again when something new arrives here.
-            state.seats.remove(&conversation);
-            make_room(ctx, state).await;
+        if ended.kind == EndKind::Stopped {
+            // An operator wanted a fresh life, not an abandoned turn.
+            seat.cause = Some(ResumeCause::Restart);
+            start(ctx, state, conversation).await;
             return Ok(());
         }
-        seat.cause = Some(ResumeCause::Crash);
+        // An Engine that ends by itself was fenced. Perhaps only by the last breath of a life before it, whose parent was
+        // killed: so it tries again, as after a death.
+        let fenced = ended.kind == EndKind::Done;
+        if !fenced {
+            seat.cause = Some(ResumeCause::Crash);
+        }
         metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
         match seat.budget.died(ctx.now()) {
             Some(0) => start(ctx, state, conversation).await,
-            Some(wait_ms) => {
-                let me = ctx.me();
-                state.tasks.spawn(Work::Backoff(conversation), async move {
-                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-                    me.tell(ConversationsMsg::StartAgain(conversation));
-                });
+            Some(wait_ms) => start_later(ctx, state, conversation, wait_ms),
+            None => {
+                if fenced {
+                    // Somebody else insists on it. It is thawed again when something new arrives here.
+                    state.seats.remove(&conversation);
+                } else {
+                    quarantine(ctx, state, conversation);
+                }
+                make_room(ctx, state).await;
             }
-            None => quarantine(state, conversation),
         }
         Ok(())
     }
@@ -317,7 +340,7 @@ async fn engine(
     user: UserId,
 ) -> Option<Addr<EngineMsg>> {
     if state.quarantine.contains_key(&conversation) {
-        park_again(ctx, state, conversation);
+        park_open(ctx, state, conversation);
         return None;
     }
     if !state.seats.contains_key(&conversation) {
@@ -349,13 +372,22 @@ async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, con
         }
         Err(e) => {
             tracing::warn!(%conversation, error = %e, "engine did not start");
-            let me = ctx.me();
-            state.tasks.spawn(Work::Backoff(conversation), async move {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                me.tell(ConversationsMsg::StartAgain(conversation));
-            });
+            start_later(ctx, state, conversation, START_AGAIN_MS);
         }
     }
+}
+
+fn start_later(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    wait_ms: u64,
+) {
+    let me = ctx.me();
+    state.tasks.spawn(Work::Backoff(conversation), async move {
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        me.tell(ConversationsMsg::StartAgain(conversation));
+    });
 }
 
 fn may_hibernate(
@@ -382,19 +414,38 @@ async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState)
 }
 
 /// Out of budget: parked, not restarted. What is open in it becomes visible failures.
-fn quarantine(state: &mut ConversationsState, conversation: ConversationId) {
+fn quarantine(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
     let Some(seat) = state.seats.remove(&conversation) else { return };
     tracing::error!(%conversation, "the engine dies too often: the conversation is parked");
     metrics::counter!("annie_conversations_quarantined_total").increment(1);
-    let (wiring, user) = (state.wiring.clone(), seat.user.clone());
     state.quarantine.insert(conversation, seat.user);
-    state.tasks.spawn(Work::Park(conversation), park(wiring, conversation, user));
+    park_open(ctx, state, conversation);
 }
 
-/// A new message for a parked conversation: it fails visibly, too.
-fn park_again(_ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    if let Some(user) = state.quarantine.get(&conversation).cloned() {
-        let wiring = state.wiring.clone();
-        state.tasks.spawn(Work::Park(conversation), park(wiring, conversation, user));
-    }
+/// Fails what is open in a parked conversation: when it is parked, and when a new message comes for it.
+fn park_open(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    let Some(user) = state.quarantine.get(&conversation).cloned() else { return };
+    let (wiring, me) = (state.wiring.clone(), ctx.me());
+    state.tasks.spawn(Work::Park(conversation), async move {
+        let outcome = caught(park(&wiring, conversation, &user)).await.unwrap_or_else(Err);
+        if outcome.is_err() {
+            tokio::time::sleep(Duration::from_millis(PARK_AGAIN_MS)).await;
+        }
+        me.tell(ConversationsMsg::Parked { conversation, outcome });
+    });
+}
+
+/// A store that cannot take the failures is to blame for the deaths as well: the conversation goes on.
+async fn parked(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    outcome: Result<(), String>,
+) {
+    state.tasks.remove(&Work::Park(conversation));
+    let Err(why) = outcome else { return };
+    let Some(user) = state.quarantine.remove(&conversation) else { return };
+    tracing::warn!(%conversation, why, "the store does not even take its failures: the conversation is tried again");
+    state.seats.insert(conversation, new_seat(user, Some(ResumeCause::Crash)));
+    start(ctx, state, conversation).await;
 }

@@ -28,6 +28,11 @@ const BATCH_MAX: usize = 256;
 /// How long a commit may take, in milliseconds; longer than the stores' own waits for locks.
 const COMMIT_MS_MAX: u64 = 15_000;
 
+/// How long an append may take with all that stands before it, in milliseconds.
+const APPEND_MS_MAX: u64 = 120_000;
+/// Appends that may wait for a commit; whoever asks for one more is told that it is lost.
+const WAITING_MAX: usize = 100_000;
+
 /// How an append can fail for its writer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
@@ -107,7 +112,10 @@ impl Node for LogWriter {
 
     async fn handle(ctx: &Context<Self>, state: &mut LogState, msg: LogMsg) -> Result<(), NodeError> {
         match msg {
-            LogMsg::Append { append, reply } => state.waiting.push((append, reply)),
+            LogMsg::Append { append, reply } if state.waiting.len() < WAITING_MAX => {
+                state.waiting.push((append, reply));
+            }
+            LogMsg::Append { .. } => metrics::counter!("annie_log_refusals_total").increment(1),
             LogMsg::Flushed => {
                 state.commit.remove(&());
             }
@@ -196,12 +204,16 @@ fn wake(
     args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
 }
 
-/// Appends through the writer and waits for the commit.
+/// Appends through the writer and waits for the commit, within a time.
 ///
 /// # Errors
 /// As [`LogError`]; after `Lost` the append may or may not be stored.
 pub async fn append(log: &Handle<LogMsg>, append: Append) -> Result<Appended, LogError> {
     let (reply, answer) = oneshot::channel();
     log.cast(LogMsg::Append { append, reply })?;
-    Ok(answer.await.map_err(|_| LogError::Lost(SendError::Crashed))??)
+    match tokio::time::timeout(Duration::from_millis(APPEND_MS_MAX), answer).await {
+        Ok(Ok(stored)) => Ok(stored?),
+        Ok(Err(_)) => Err(LogError::Lost(SendError::Crashed)),
+        Err(_) => Err(LogError::Lost(SendError::Timeout)),
+    }
 }

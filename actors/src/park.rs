@@ -1,7 +1,5 @@
 //! Parking a conversation: whatever is open in it gets its visible failure, without an Engine, since its Engine is what dies.
 
-use std::sync::Arc;
-
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
@@ -15,13 +13,10 @@ use crate::{log_writer::append, scheduler::SchedulerMsg, wiring::Wiring};
 const TASKS_MAX: u32 = 1_000;
 
 /// Fails every open task of a conversation.
-pub(crate) async fn park(wiring: Arc<Wiring>, conversation: ConversationId, user: UserId) {
-    if let Err(why) = fail_open(&wiring, conversation, &user).await {
-        tracing::error!(%conversation, why, "the open tasks of a parked conversation could not be failed");
-    }
-}
-
-async fn fail_open(wiring: &Wiring, conversation: ConversationId, user: &UserId) -> Result<(), String> {
+///
+/// # Errors
+/// If the store does not take the failures.
+pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &UserId) -> Result<(), String> {
     let claim = wiring.store.claim(conversation, wiring.node).await.map_err(|e| e.to_string())?;
     let Some(claim) = claim else { return Ok(()) };
     let scope = Scope::User(user.clone());

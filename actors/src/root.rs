@@ -52,7 +52,8 @@ impl Node for Root {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut RootState) -> Result<(), NodeError> {
-        Supervisor::ready(&ctx.cast(), &mut state.inner).await
+        let ready = Supervisor::ready(&ctx.cast(), &mut state.inner).await;
+        tell(state, ready)
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut RootState, msg: SupervisorMsg) -> Result<(), NodeError> {

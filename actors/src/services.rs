@@ -100,9 +100,16 @@ impl Node for Services {
         let Some(name) = state.cells.remove(&ended.id) else { return Ok(()) };
         let Some(seat) = state.seats.get_mut(&name) else { return Ok(()) };
         seat.cell = None;
-        if ended.kind == EndKind::Normal {
-            seat.state = "ended";
-            return Ok(());
+        match ended.kind {
+            EndKind::Done => {
+                seat.state = "ended";
+                return Ok(());
+            }
+            EndKind::Stopped => {
+                start(ctx, state, &name).await;
+                return Ok(());
+            }
+            EndKind::Killed | EndKind::Failed(_) => {}
         }
         match seat.budget.died(ctx.now()) {
             Some(wait_ms) => {

@@ -171,7 +171,7 @@ async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventB
         fence: Fence::Owner(state.args.epoch),
         events: vec![event],
     };
-    match append(&state.args.wiring.log, what).await {
+    match ctx.wait_for(append(&state.args.wiring.log, what)).await {
         Ok(_) => {}
         Err(LogError::Refused(AppendError::Fenced)) => {
             ctx.stop();

@@ -122,6 +122,8 @@ async fn a_parents_end_ends_its_children_and_their_tasks() {
         .await;
     };
     tokio::time::timeout(Duration::from_secs(5), gone).await.expect("within five seconds");
+    // The next life runs both agents again.
+    model.called(5).await;
     world.kernel.crash().await;
     let all_gone = async {
         eventually("no round is left", async || (model.abandoned_count() >= 4).then_some(())).await;

@@ -75,7 +75,7 @@ impl Node for Breakers {
         let Some(skill) = state.cells.remove(&ended.id) else { return Ok(()) };
         let Some(seat) = state.seats.get_mut(&skill) else { return Ok(()) };
         seat.addr = None;
-        if ended.kind != EndKind::Normal {
+        if matches!(ended.kind, EndKind::Killed | EndKind::Failed(_)) {
             // It comes back on its next use; the row in the store has its state.
             seat.tired = seat.budget.died(ctx.now()).is_none();
         }
@@ -98,11 +98,8 @@ async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str)
     if let Some(addr) = state.seats.get(skill).and_then(|s| s.addr.clone()) {
         return Some(addr);
     }
-    if let Some(seat) = state.seats.get_mut(skill)
-        && seat.tired
-    {
-        // A death noted now asks whether the window has passed since the others.
-        seat.tired = seat.budget.died(ctx.now()).is_none();
+    if let Some(seat) = state.seats.get_mut(skill) {
+        seat.tired = seat.budget.is_used_up(ctx.now());
         if seat.tired {
             return None;
         }

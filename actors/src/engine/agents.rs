@@ -82,7 +82,7 @@ pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended:
         return Ok(());
     }
     let why = match ended.kind {
-        EndKind::Normal => "it stopped without a report".to_owned(),
+        EndKind::Done | EndKind::Stopped => "it stopped without a report".to_owned(),
         EndKind::Killed => "it was killed".to_owned(),
         EndKind::Failed(error) => error,
     };

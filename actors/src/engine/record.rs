@@ -44,7 +44,11 @@ pub(super) async fn begin(
     facts: PromptFacts,
     limits: TurnLimits,
 ) -> Result<(), NodeError> {
-    let asked = state.conv.inbox.iter().any(|(t, inbound)| *t == task && inbound.mode.is_some());
+    let next = state.conv.inbox.front().filter(|(t, _)| *t == task && state.conv.turn.is_none());
+    let Some(asked) = next.map(|(_, inbound)| inbound.mode.is_some()) else {
+        // It was cancelled while its facts were read.
+        return Ok(());
+    };
     let why = if asked { "the message asks for it" } else { "it is the configured mode" };
     let others = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct].into_iter().filter(|m| *m != mode);
     let decided = EventBody::Decided {
@@ -73,7 +77,10 @@ pub(super) async fn begin(
 
 /// Stores what has waited.
 pub(super) async fn save(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    if state.unsaved.is_empty() { Ok(()) } else { store(ctx, state, Vec::new()).await }
+    if !state.unsaved.is_empty() {
+        store(ctx, state, Vec::new()).await?;
+    }
+    Ok(())
 }
 
 /// Records nothing new, but what follows from the state as it is.
@@ -97,8 +104,8 @@ pub(super) async fn record_all(
             return Err(NodeError::new("the core decides in a circle"));
         }
     }
-    if !events.is_empty() {
-        store(ctx, state, events).await?;
+    if !events.is_empty() && !store(ctx, state, events).await? {
+        return Ok(());
     }
     perform::perform(ctx, state).await?;
     if state.conv.is_idle() {
@@ -107,8 +114,9 @@ pub(super) async fn record_all(
     Ok(())
 }
 
-/// Stores events that are folded already, behind those that have waited.
-async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<(), NodeError> {
+/// Stores events that are folded already, behind those that have waited. False if another life owns the conversation now:
+/// then this one ends, and starts nothing more.
+async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<bool, NodeError> {
     let mut events = std::mem::take(&mut state.unsaved);
     events.extend(new);
     let ended: Vec<TaskId> = events.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
@@ -116,12 +124,12 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     let count = events.len() as u64;
     let what =
         Append { conversation: state.conv.id, user: state.conv.user.clone(), fence: Fence::Owner(state.epoch), events };
-    match append(&state.wiring.log, what).await {
+    match ctx.wait_for(append(&state.wiring.log, what)).await {
         Ok(stored) => state.conv.placed(Seq(stored.first.0 + count - 1)),
         Err(LogError::Refused(AppendError::Fenced)) => {
             tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
             ctx.stop();
-            return Ok(());
+            return Ok(false);
         }
         // The state says more than the log, or the log more than is known: the next life reads it.
         Err(e) => return Err(NodeError::new(format!("an append failed: {e}"))),
@@ -131,5 +139,5 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
         // If it is lost, the scheduler's next life learns from the task table.
         state.wiring.scheduler.tell(SchedulerMsg::Ended { task });
     }
-    Ok(())
+    Ok(true)
 }

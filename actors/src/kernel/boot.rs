@@ -102,7 +102,11 @@ impl Kernel {
         let started = crate::observe::spawn::<Root>(&system, root, args, None).await;
         let addr = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
         let kernel = Self { wiring, system, root: addr.cell, ended, draining: Arc::new(AtomicBool::new(false)) };
-        kernel.wait_until_up().await?;
+        if let Err(e) = kernel.wait_until_up().await {
+            // Nobody gets a handle to stop what did come up.
+            kernel.crash().await;
+            return Err(e);
+        }
         watchdog::start(&kernel);
         Ok(kernel)
     }

@@ -22,11 +22,11 @@ const ANSWER_MS_MAX: u64 = 2_000;
 /// What can be done to an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// End in good order. A permanent actor is started again.
+    /// End in good order. Whoever has work left is started again by its parent; a sub-agent is reported as crashed.
     Stop,
     /// End at once, as a fault would.
     Kill,
-    /// End in good order and come back.
+    /// End in good order and come back: what [`Operation::Stop`] is to all that are started again.
     Restart,
 }
 
@@ -95,13 +95,12 @@ impl Kernel {
         metrics::counter!("annie_operations_total").increment(1);
         let wait = Duration::from_secs(5);
         match operation {
-            // A restart is a death in good order that its parent does not take for an end: so the life is stopped first and
-            // then marked as killed for the parent's sake.
-            Operation::Kill | Operation::Restart => {
+            Operation::Kill => {
                 entry.cell.kill();
+                // It may block its thread: then it ends when it can.
                 let _ = entry.cell.wait(Some(wait)).await;
             }
-            Operation::Stop => stop_child(&entry.cell, wait).await,
+            Operation::Stop | Operation::Restart => stop_child(&entry.cell, wait).await,
         }
         Ok(info)
     }

@@ -4,9 +4,10 @@
 use std::{
     collections::VecDeque,
     fmt,
+    future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct Meter {
     pub busy_us: AtomicU64,
     /// Monotonic microseconds since which the current handler runs; 0 when idle.
     pub busy_since_us: AtomicU64,
+    /// It waits for something that has a time limit of its own.
+    pub waits: AtomicBool,
     pub current: Mutex<&'static str>,
     pub recent: Mutex<VecDeque<&'static str>>,
 }
@@ -85,6 +88,7 @@ impl Meter {
             refused: AtomicU64::new(0),
             busy_us: AtomicU64::new(0),
             busy_since_us: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
             current: Mutex::new(""),
             recent: Mutex::new(VecDeque::new()),
         }
@@ -98,6 +102,17 @@ impl Meter {
         }
         recent.push_back(name);
         self.busy_since_us.store(now_us.max(1), Relaxed);
+    }
+
+    /// A wait within a handler: not busy, and afterwards the handler counts as if it had just begun.
+    pub(crate) async fn wait<T>(&self, clock: &dyn Clock, work: impl Future<Output = T>) -> T {
+        let since = self.busy_since_us.load(Relaxed);
+        self.busy_us.fetch_add(clock.monotonic_us().saturating_sub(since), Relaxed);
+        self.waits.store(true, Relaxed);
+        let out = work.await;
+        self.busy_since_us.store(clock.monotonic_us().max(1), Relaxed);
+        self.waits.store(false, Relaxed);
+        out
     }
 
     pub(crate) fn end(&self, now_us: u64) {
@@ -176,7 +191,6 @@ const CRASHES_MAX: usize = 200;
 /// All living actors of one kernel.
 pub struct Directory {
     entries: DashMap<Path, Entry>,
-    by_cell: DashMap<ActorId, Path>,
     lives: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
@@ -186,7 +200,6 @@ impl Directory {
     pub(crate) fn new() -> Self {
         Self {
             entries: DashMap::new(),
-            by_cell: DashMap::new(),
             lives: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
@@ -202,7 +215,6 @@ impl Directory {
     }
 
     pub(crate) fn insert(&self, path: Path, entry: Entry) {
-        self.by_cell.insert(entry.cell.get_id(), path.clone());
         self.entries.insert(path, entry);
     }
 
@@ -213,16 +225,6 @@ impl Directory {
     /// Takes out the life that this cell was; a successor under the same path stays.
     pub(crate) fn remove(&self, path: &Path, cell: ActorId) {
         self.entries.remove_if(path, |_, e| e.cell.get_id() == cell);
-    }
-
-    /// Where a cell that has ended stood, and its entry if it did not leave in good order. Forgets the cell.
-    pub(crate) fn take_cell(&self, cell: ActorId) -> (Option<Path>, Option<Entry>) {
-        let path = self.by_cell.remove(&cell).map(|(_, path)| path);
-        let entry = path
-            .as_ref()
-            .and_then(|path| self.entries.remove_if(path, |_, e| e.cell.get_id() == cell))
-            .map(|(_, entry)| entry);
-        (path, entry)
     }
 
     pub(crate) fn crashed(&self, crash: Crash) {
@@ -269,13 +271,13 @@ impl Directory {
         all
     }
 
-    /// Actors whose current handler has run for longer than this.
+    /// Actors whose current handler has run for longer than this, not counting those that wait with a limit of their own.
     pub(crate) fn stuck(&self, now_us: u64, limit_us: u64) -> Vec<(Path, Entry)> {
         self.entries
             .iter()
             .filter(|e| {
                 let since = e.meter.busy_since_us.load(Relaxed);
-                since > 0 && now_us.saturating_sub(since) > limit_us
+                since > 0 && now_us.saturating_sub(since) > limit_us && !e.meter.waits.load(Relaxed)
             })
             .map(|e| (e.key().clone(), e.value().clone()))
             .collect()

@@ -1,12 +1,13 @@
 //! What an actor of the tree is, and the wrapper that runs it.
 
-use std::{future::Future, marker::PhantomData, sync::Arc};
+use std::{collections::HashMap, future::Future, marker::PhantomData, sync::Arc};
 
 use annie_core::{
     ids::Incarnation,
     ports::{Env, FaultAction},
     time::Micros,
 };
+use parking_lot::Mutex;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use serde_json::Value;
 
@@ -44,11 +45,16 @@ pub struct StartError {
     pub why: String,
 }
 
+/// The reason that an actor gives for ending by itself.
+const DONE: &str = "done";
+
 /// How a child's life ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndKind {
-    /// It stopped as asked, or by itself.
-    Normal,
+    /// It ended by itself: there was nothing left for it to do.
+    Done,
+    /// It stopped as somebody asked.
+    Stopped,
     /// It was killed, or its task was cancelled.
     Killed,
     /// It panicked or returned an error.
@@ -85,7 +91,30 @@ pub struct Context<N: Node> {
     pub(crate) system: Arc<System>,
     cell: ActorCell,
     meter: Arc<Meter>,
+    children: Arc<Mutex<HashMap<ActorId, Life>>>,
     node: PhantomData<fn(N)>,
+}
+
+/// A life as its parent remembers it, for the record of its end.
+struct Life {
+    path: Path,
+    kind: &'static str,
+    incarnation: Incarnation,
+    meter: Arc<Meter>,
+}
+
+/// An actor's entry in the directory. It goes with the actor's state, so it goes also when the actor dies with its parent
+/// and nobody is left to hear of it.
+struct Registered {
+    directory: Arc<Directory>,
+    path: Path,
+    cell: ActorId,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.directory.remove(&self.path, self.cell);
+    }
 }
 
 impl<N: Node> Context<N> {
@@ -125,6 +154,7 @@ impl<N: Node> Context<N> {
             system: self.system.clone(),
             cell: self.cell.clone(),
             meter: self.meter.clone(),
+            children: self.children.clone(),
             node: PhantomData,
         }
     }
@@ -134,12 +164,21 @@ impl<N: Node> Context<N> {
     /// # Errors
     /// If its `init` fails or panics.
     pub async fn spawn<C: Node>(&self, segment: &str, args: C::Args) -> Result<Addr<C::Msg>, StartError> {
-        spawn::<C>(&self.system, self.path.child(segment), args, Some(self.cell())).await
+        let path = self.path.child(segment);
+        let addr = spawn::<C>(&self.system, path.clone(), args, Some(self.cell())).await?;
+        let life = Life { path, kind: C::KIND, incarnation: addr.incarnation, meter: addr.meter.clone() };
+        self.children.lock().insert(addr.cell.get_id(), life);
+        Ok(addr)
     }
 
-    /// Ends this life in good order, after the current message.
+    /// Ends this life in good order, after the current message: there is nothing left for it to do.
     pub fn stop(&self) {
-        self.cell.stop(None);
+        self.cell.stop(Some(DONE.to_owned()));
+    }
+
+    /// Waits for something slow that has a time limit of its own, a commit: the watchdog does not take it for a hang.
+    pub(crate) async fn wait_for<T>(&self, work: impl Future<Output = T> + Send) -> T {
+        self.meter.wait(self.env().clock.as_ref(), work).await
     }
 
     /// A named fault point inside a handler, for faults between two steps of one message.
@@ -243,6 +282,7 @@ pub struct Observed<N>(PhantomData<fn(N)>);
 pub struct Running<N: Node> {
     ctx: Context<N>,
     state: N::State,
+    registered: Registered,
 }
 
 impl<N: Node> Actor for Observed<N> {
@@ -265,15 +305,16 @@ impl<N: Node> Actor for Observed<N> {
                 move |reply| me.cast(Envelope::View(reply)).ok()
             }),
         };
-        let ctx = Context { path: path.clone(), incarnation, system: system.clone(), cell, meter, node: PhantomData };
-        strike(&system.env, N::KIND, &ctx.cell, "init").await?;
+        let registered = Registered { directory: system.directory.clone(), path: path.clone(), cell: cell.get_id() };
+        let ctx = Context { path, incarnation, system, cell, meter, children: Arc::default(), node: PhantomData };
+        strike(ctx.env(), N::KIND, &ctx.cell, "init").await?;
         let state = N::init(&ctx, args)?;
-        system.directory.insert(path, entry);
-        Ok(Running { ctx, state })
+        ctx.system.directory.insert(ctx.path.clone(), entry);
+        Ok(Running { ctx, state, registered })
     }
 
     async fn post_start(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
-        let Running { ctx, state } = running;
+        let Running { ctx, state, .. } = running;
         busy(ctx, "Ready", async {
             strike(ctx.env(), N::KIND, &ctx.cell, "ready").await?;
             N::ready(ctx, state).await
@@ -288,7 +329,7 @@ impl<N: Node> Actor for Observed<N> {
         envelope: Self::Msg,
         running: &mut Running<N>,
     ) -> Result<(), ActorProcessingErr> {
-        let Running { ctx, state } = running;
+        let Running { ctx, state, .. } = running;
         match envelope {
             Envelope::View(reply) => {
                 // The asker may have left; that is its business.
@@ -305,13 +346,13 @@ impl<N: Node> Actor for Observed<N> {
         event: SupervisionEvent,
         running: &mut Running<N>,
     ) -> Result<(), ActorProcessingErr> {
-        let Running { ctx, state } = running;
+        let Running { ctx, state, .. } = running;
         let (cell, kind) = match event {
             SupervisionEvent::ActorTerminated(cell, _last_state, reason) => (cell, terminated(reason.as_deref())),
             SupervisionEvent::ActorFailed(cell, error) => (cell, EndKind::Failed(error.to_string())),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
         };
-        let ended = note_end(&ctx.system, &cell, kind);
+        let ended = note_end(ctx, &cell, kind);
         busy(ctx, "ChildEnded", async {
             strike(ctx.env(), N::KIND, &ctx.cell, "child_ended").await?;
             N::child_ended(ctx, state, ended).await
@@ -322,7 +363,8 @@ impl<N: Node> Actor for Observed<N> {
 
     async fn post_stop(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
         N::stopping(&running.ctx, &mut running.state).await;
-        running.ctx.system.directory.remove(&running.ctx.path, running.ctx.cell.get_id());
+        let Registered { directory, path, cell } = &running.registered;
+        directory.remove(path, *cell);
         Ok(())
     }
 }
@@ -357,29 +399,29 @@ async fn busy<N: Node, T>(ctx: &Context<N>, name: &'static str, work: impl Futur
 fn terminated(reason: Option<&str>) -> EndKind {
     match reason {
         Some("killed" | "actor_task_cancelled") => EndKind::Killed,
-        _ => EndKind::Normal,
+        Some(DONE) => EndKind::Done,
+        _ => EndKind::Stopped,
     }
 }
 
-fn note_end(system: &System, cell: &ActorCell, kind: EndKind) -> ChildEnded {
-    let (path, entry) = system.directory.take_cell(cell.get_id());
+fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> ChildEnded {
+    let id = cell.get_id();
+    let life = ctx.children.lock().remove(&id);
     let reason = match &kind {
-        EndKind::Normal => None,
+        EndKind::Done | EndKind::Stopped => None,
         EndKind::Killed => Some("killed".to_owned()),
         EndKind::Failed(error) => Some(error.clone()),
     };
-    if let (Some(path), Some(entry), Some(reason)) = (&path, entry, reason) {
-        tracing::warn!(%path, incarnation = entry.incarnation.0, %reason, "actor died");
-        system.directory.crashed(Crash {
-            path: path.clone(),
-            incarnation: entry.incarnation,
-            kind: entry.kind,
-            reason,
-            at: system.env.now(),
-            last_messages: entry.meter.recent.lock().iter().copied().collect(),
-        });
+    if let Some(Life { path, kind, incarnation, meter }) = life {
+        // A killed life's state is dropped only after this, and its successor may be started before.
+        ctx.system.directory.remove(&path, id);
+        if let Some(reason) = reason {
+            tracing::warn!(%path, incarnation = incarnation.0, %reason, "actor died");
+            let last_messages = meter.recent.lock().iter().copied().collect();
+            ctx.system.directory.crashed(Crash { path, incarnation, kind, reason, at: ctx.now(), last_messages });
+        }
     }
-    ChildEnded { id: cell.get_id(), kind }
+    ChildEnded { id, kind }
 }
 
 #[expect(clippy::panic, reason = "this is the fault that tests ask for")]

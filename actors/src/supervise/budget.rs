@@ -34,10 +34,7 @@ impl Budget {
 
     /// Notes a death. The answer is how long to wait before the restart, in milliseconds, or `None` if the budget is used up.
     pub fn died(&mut self, now: Micros) -> Option<u64> {
-        let from = now.plus_ms(-i64::try_from(self.limits.window_ms).unwrap_or(i64::MAX));
-        while self.deaths.front().is_some_and(|t| *t <= from) {
-            self.deaths.pop_front();
-        }
+        self.forget_old(now);
         self.deaths.push_back(now);
         let deaths = self.deaths.len();
         if deaths > self.limits.restarts_max as usize {
@@ -48,6 +45,19 @@ impl Budget {
             1 => 0,
             n => (50_u64 << (n - 2).min(20)).min(BACKOFF_MS_MAX),
         })
+    }
+
+    /// Whether it is used up, by the deaths within the window that ends now.
+    pub fn is_used_up(&mut self, now: Micros) -> bool {
+        self.forget_old(now);
+        self.deaths.len() > self.limits.restarts_max as usize
+    }
+
+    fn forget_old(&mut self, now: Micros) {
+        let from = now.plus_ms(-i64::try_from(self.limits.window_ms).unwrap_or(i64::MAX));
+        while self.deaths.front().is_some_and(|t| *t <= from) {
+            self.deaths.pop_front();
+        }
     }
 
     /// Restarts left in the present window.
@@ -76,5 +86,13 @@ mod tests {
         assert_eq!(budget.died(Micros(0)), Some(0));
         assert_eq!(budget.died(Micros(0).plus_ms(1_000)), Some(0));
         assert_eq!(budget.died(Micros(0).plus_ms(1_500)), None);
+    }
+
+    #[test]
+    fn asking_whether_it_is_used_up_does_not_use_it() {
+        let mut budget = Budget::new(BudgetLimits { restarts_max: 1, window_ms: 1_000 });
+        assert_eq!((budget.died(Micros(0)), budget.died(Micros(0))), (Some(0), None));
+        assert!((0..100).all(|n| budget.is_used_up(Micros(0).plus_ms(n * 9))));
+        assert!(!budget.is_used_up(Micros(0).plus_ms(1_000)));
     }
 }

@@ -1,4 +1,4 @@
-//! Supervision after OTP, written for ractor as it behaves (reference/actors 1.6, 2): child specs, restart classes, a
+//! Supervision after OTP, written for ractor as it behaves (reference/actors 1.6, 2): child specs, a
 //! sliding-window budget with back-off, ordered stop with deadlines. A kill counts as a death.
 
 mod budget;

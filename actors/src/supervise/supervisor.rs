@@ -1,5 +1,5 @@
-//! A static one-for-one supervisor: its children are known when it starts, each is restarted by its own class, and one
-//! budget guards them all. Used up, it dies and its own supervisor decides.
+//! A static one-for-one supervisor: its children are known when it starts, each is restarted
+//! whenever it ends, and one budget guards them all. Used up, it dies and its own supervisor decides.
 //!
 //! Owns: a fixed list of children. Supervised by: another supervisor, or nobody (the root). Survives its death: nothing; its
 //! children are started anew.
@@ -11,32 +11,18 @@ use serde_json::{Value, json};
 
 use super::{Budget, BudgetLimits};
 use crate::{
-    observe::{ChildEnded, Context, EndKind, Named, Node, NodeError, Path, StartError, System},
+    observe::{ChildEnded, Context, Named, Node, NodeError, StartError},
     tasks::Tasks,
 };
 
-/// When a child is started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restart {
-    /// Always.
-    Permanent,
-    /// After a death, not after a normal end.
-    Transient,
-}
+type Start =
+    Arc<dyn Fn(Context<Supervisor>) -> annie_core::ports::Fut<'static, Result<ActorCell, StartError>> + Send + Sync>;
 
-type Start = Arc<
-    dyn Fn(Arc<System>, Path, ActorCell) -> annie_core::ports::Fut<'static, Result<ActorCell, StartError>>
-        + Send
-        + Sync,
->;
-
-/// One child: how to start it, when to start it again, how long it may take to stop.
+/// One child, which is always started again: how to start it, how long it may take to stop.
 #[derive(Clone)]
 pub struct ChildSpec {
     /// Its segment of the path.
     pub name: &'static str,
-    /// When it is started again.
-    pub restart: Restart,
     /// How long it may take to stop before it is killed, in milliseconds.
     pub stop_ms_max: u64,
     start: Start,
@@ -48,14 +34,10 @@ impl ChildSpec {
         let args = Arc::new(args);
         Self {
             name,
-            restart: Restart::Permanent,
             stop_ms_max: 5_000,
-            start: Arc::new(move |system, parent, cell| {
+            start: Arc::new(move |ctx| {
                 let args = args();
-                Box::pin(async move {
-                    let addr = crate::observe::spawn::<C>(&system, parent.child(name), args, Some(cell)).await?;
-                    Ok(addr.cell)
-                })
+                Box::pin(async move { Ok(ctx.spawn::<C>(name, args).await?.cell) })
             }),
         }
     }
@@ -135,9 +117,6 @@ impl Node for Supervisor {
         let is = |child: &Child, id: ActorId| child.cell.as_ref().is_some_and(|c| c.get_id() == id);
         let Some(index) = state.children.iter().position(|c| is(c, ended.id)) else { return Ok(()) };
         state.children[index].cell = None;
-        if state.children[index].spec.restart == Restart::Transient && ended.kind == EndKind::Normal {
-            return Ok(());
-        }
         died(ctx, state, index).await
     }
 
@@ -161,7 +140,7 @@ impl Node for Supervisor {
 }
 
 async fn start(ctx: &Context<Supervisor>, spec: &ChildSpec) -> Result<ActorCell, NodeError> {
-    (spec.start)(ctx.system.clone(), ctx.path.clone(), ctx.cell()).await.map_err(|e| NodeError::new(e.to_string()))
+    (spec.start)(ctx.cast()).await.map_err(|e| NodeError::new(e.to_string()))
 }
 
 async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usize) -> Result<(), NodeError> {
