@@ -147,6 +147,9 @@ fn every_limit_has_its_unit_in_its_name() {
 fn every_actor_says_what_it_owns_and_what_survives_its_death() {
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|s| s.path.starts_with("actors/src/") && s.code.contains("impl Node for ")) {
+        if source.path.ends_with("tests.rs") {
+            continue;
+        }
         let head: String = source.text.lines().take_while(|l| l.starts_with("//!")).collect::<Vec<_>>().join(" ");
         for word in ["Owns:", "Supervised by:", "urvives its"] {
             if !head.contains(word) {
