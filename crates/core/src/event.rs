@@ -7,12 +7,15 @@ use serde_json::Value;
 
 use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
+    letter::{Letter, LetterState, Strategy},
     limits::TurnLimits,
     message::{Finish, ModelError, Usage},
     outcome::Outcome,
     skill::Effect,
     time::Micros,
 };
+
+pub use crate::inbound::{Inbound, Retry};
 
 /// The version that this build writes into `v`.
 pub const EVENT_VERSION: u16 = 1;
@@ -80,26 +83,6 @@ impl Mode {
             Self::Direct => "direct",
         }
     }
-}
-
-/// One inbound message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Inbound {
-    /// The front end's id for it, unique per user: a repeat is recognised by it.
-    pub client_id: String,
-    /// What the user said.
-    pub text: String,
-    /// Which door or channel it came through: `http`, `grpc`, `cli`, `openai` …
-    pub source: String,
-    /// Its scheduling class.
-    #[serde(default)]
-    pub priority: Priority,
-    /// The mode asked for; nothing means the conversation's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    /// Messages that a stateless front end says came before, oldest first, as (role, text); only for an empty conversation.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preamble: Vec<(String, String)>,
 }
 
 /// What a turn's prompts are made of besides the conversation, read once when the turn begins and recorded, so that a
@@ -283,6 +266,22 @@ pub enum ResumeCause {
     Restart,
 }
 
+/// What an order does with tasks (S3 5.2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderVerb {
+    /// Nothing: it only asked.
+    Tell,
+    /// Makes them HIGH.
+    First,
+    /// Ends them.
+    Cancel,
+    /// Holds them back.
+    Suspend,
+    /// Lets them go on.
+    Continue,
+}
+
 /// What happened. The `kind` tag is the event's name in the log, the stream and the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -298,6 +297,9 @@ pub enum EventBody {
         /// What it may use up, where that is not the default.
         #[serde(default, skip_serializing_if = "TurnLimits::is_default")]
         limits: TurnLimits,
+        /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        route: Vec<String>,
     },
     /// A model answered, and its calls were understood.
     ModelReplied {
@@ -385,6 +387,59 @@ pub enum EventBody {
         /// Why the former life ended.
         cause: ResumeCause,
     },
+    /// Somebody holds the task back: no further round of it starts until [`Self::Continued`].
+    Suspended {
+        /// Who.
+        by: String,
+    },
+    /// A task that was held back may go on.
+    Continued {
+        /// Who said so.
+        by: String,
+    },
+    /// Somebody changed the task's class.
+    Reprioritised {
+        /// The new one.
+        priority: Priority,
+        /// Who.
+        by: String,
+    },
+    /// A deadline of the task's class has passed (S3 5.3.5).
+    DeadlinePassed {
+        /// The hard one, which ends or defers the task; the soft one asks its model to come to an end.
+        hard: bool,
+    },
+    /// The task goes on later; until then others go first.
+    Deferred {
+        /// When.
+        until: Micros,
+        /// Why.
+        reason: String,
+    },
+    /// The turn failed and is tried in another way.
+    Retried {
+        /// Which way.
+        strategy: Strategy,
+        /// What failed.
+        reason: String,
+    },
+    /// An order about tasks was understood; what follows does just this, also after a restart.
+    Ordered {
+        /// What is to be done.
+        verb: OrderVerb,
+        /// With which tasks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        targets: Vec<TaskId>,
+        /// What the user is told.
+        text: String,
+    },
+    /// A dead letter was taken out of the list, or put aside for good.
+    LetterMoved {
+        /// What it is now.
+        state: LetterState,
+        /// Who did it.
+        by: String,
+    },
     /// The final answer. One of the three final events that every accepted message gets exactly once.
     Answered {
         /// The text.
@@ -405,6 +460,9 @@ pub enum EventBody {
         /// What the operator is told.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         detail: String,
+        /// It goes to the dead letters; nothing if trying again would be pointless or unwanted.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        letter: Option<Letter>,
     },
     /// Cancelled at somebody's request.
     Cancelled {
@@ -430,6 +488,14 @@ impl EventBody {
             Self::Decided { .. } => "decided",
             Self::ResultsGiven => "results_given",
             Self::Resumed { .. } => "resumed",
+            Self::Suspended { .. } => "suspended",
+            Self::Continued { .. } => "continued",
+            Self::Reprioritised { .. } => "reprioritised",
+            Self::DeadlinePassed { .. } => "deadline_passed",
+            Self::Deferred { .. } => "deferred",
+            Self::Retried { .. } => "retried",
+            Self::Ordered { .. } => "ordered",
+            Self::LetterMoved { .. } => "letter_moved",
             Self::Answered { .. } => "answered",
             Self::Failed { .. } => "failed",
             Self::Cancelled { .. } => "cancelled",

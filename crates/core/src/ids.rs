@@ -91,6 +91,10 @@ id_type!(
     OutboxId, "out", "outbox entry"
 );
 id_type!(
+    /// A long-running operation that a skill started and whose result comes later.
+    OperationId, "op", "operation"
+);
+id_type!(
     /// Which life of a process is writing.
     NodeIncarnation, "node", "node incarnation"
 );
@@ -110,6 +114,14 @@ impl IntentId {
     #[must_use]
     pub fn for_call(task: TaskId, agent: &AgentId, call: &str) -> Self {
         Self(hashed(&[b"intent", task.uuid().as_bytes(), agent.as_str().as_bytes(), call.as_bytes()]))
+    }
+}
+
+impl OperationId {
+    /// The operation that a run may start: one for each intent, so that a run that is repeated starts no second one.
+    #[must_use]
+    pub fn for_intent(intent: IntentId) -> Self {
+        Self(hashed(&[b"operation", intent.uuid().as_bytes()]))
     }
 }
 

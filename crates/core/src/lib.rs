@@ -8,6 +8,8 @@ pub mod command;
 pub mod context;
 pub mod event;
 pub mod ids;
+pub mod inbound;
+pub mod letter;
 pub mod limits;
 pub mod loop_guard;
 pub mod message;

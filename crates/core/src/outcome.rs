@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::{ids::OperationId, time::Micros};
+
 /// The five ways in which a skill run can end (S3 4.3), and `unknown` and `pending` beside them: a `once` effect whose
 /// receipt was lost (design 4), and a long-running operation that goes on elsewhere (S3 6.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,6 +77,18 @@ pub struct Outcome {
     /// What shows that the side effect happened (or did not): ids, paths, receipts. Structured, never read by a model.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub evidence: Value,
+    /// The operation that goes on elsewhere; there if and only if the status is `Pending` (S3 6.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+}
+
+/// A long-running operation whose result comes later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Under which id.
+    pub id: OperationId,
+    /// A result that comes after this is refused.
+    pub expires_at: Micros,
 }
 
 const fn certain() -> f64 {
@@ -97,7 +111,14 @@ impl Outcome {
             escalate: false,
             escalation_context: String::new(),
             evidence: Value::Null,
+            operation: None,
         }
+    }
+
+    /// It goes on elsewhere, and its result comes under the operation's id.
+    #[must_use]
+    pub fn pending(operation: Operation, data: impl Into<String>) -> Self {
+        Self { operation: Some(operation), ..Self::new(Status::Pending, data.into()) }
     }
 
     /// It worked.

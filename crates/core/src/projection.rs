@@ -3,9 +3,10 @@
 //! not.
 
 use crate::{
-    event::{Action, EventBody, NewEvent, Priority},
-    ids::{IntentId, OutboxId, TaskId},
-    outcome::Status,
+    event::{Action, EventBody, Inbound, NewEvent, Priority},
+    ids::{IntentId, OperationId, OutboxId, TaskId},
+    letter::{Letter, LetterState},
+    outcome::{Operation, Status},
     ports::{IntentState, TaskState},
     skill::Effect,
     time::Micros,
@@ -28,6 +29,10 @@ pub enum Change {
         source: String,
         /// Its class.
         priority: Priority,
+        /// It does not start before this.
+        not_before: Option<Micros>,
+        /// It starts when these have ended.
+        after: Vec<TaskId>,
         /// When.
         at: Micros,
     },
@@ -72,6 +77,76 @@ pub enum Change {
         /// When.
         at: Micros,
     },
+    /// A task's class has changed.
+    TaskReprioritised {
+        /// Its id.
+        task: TaskId,
+        /// The new class.
+        priority: Priority,
+    },
+    /// A task is held back or let go on; one that has ended does not change. A task that is let go on is `running` if its turn
+    /// had begun, else `queued`.
+    TaskHeld {
+        /// Its id.
+        task: TaskId,
+        /// Held back, or let go on.
+        held: bool,
+    },
+    /// A task goes on at this time at the earliest.
+    TaskDeferred {
+        /// Its id.
+        task: TaskId,
+        /// When.
+        until: Micros,
+    },
+    /// A failed task becomes a dead letter.
+    LetterPut {
+        /// The task.
+        task: TaskId,
+        /// What is kept of it.
+        letter: Letter,
+        /// The failure's code.
+        code: String,
+        /// What the user was told.
+        text: String,
+        /// What the operator is told.
+        detail: String,
+        /// When.
+        at: Micros,
+    },
+    /// A dead letter moves on, if it still waits.
+    LetterMoved {
+        /// The task that failed.
+        task: TaskId,
+        /// What the letter is now.
+        state: LetterState,
+        /// The task that tries again.
+        retry: Option<TaskId>,
+        /// When.
+        at: Micros,
+    },
+    /// A long-running operation is under way.
+    OperationOpened {
+        /// Its id.
+        operation: Operation,
+        /// In which task.
+        task: TaskId,
+        /// Of which run.
+        intent: IntentId,
+        /// Of which skill.
+        skill: String,
+        /// When.
+        at: Micros,
+    },
+    /// Its result came, or its time is up: the task that tells of it.
+    OperationClosed {
+        /// Its id.
+        operation: OperationId,
+        /// The task.
+        by: TaskId,
+        /// When.
+        at: Micros,
+    },
     /// A final word to deliver.
     OutboxPut {
         /// Its id.
@@ -92,15 +167,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
     let moved = |state, error| Change::TaskMoved { task, state, error, at };
     let said = |text: &str| Change::OutboxPut { id: OutboxId::for_task(task), task, text: text.to_owned(), at };
     match &event.body {
-        EventBody::Received(inbound) => vec![Change::TaskOpened {
-            task,
-            client_id: inbound.client_id.clone(),
-            text_sha256: text_sha256(&inbound.text),
-            title: title_of(&inbound.text),
-            source: inbound.source.clone(),
-            priority: inbound.priority,
-            at,
-        }],
+        EventBody::Received(inbound) => received(task, inbound, at),
         EventBody::TurnStarted { .. } => vec![moved(TaskState::Running, None)],
         EventBody::ModelReplied { calls, .. } => calls
             .iter()
@@ -116,12 +183,31 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             })
             .collect(),
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
-        EventBody::SkillFinished { intent, outcome, .. } => {
+        EventBody::SkillFinished { intent, skill, outcome, .. } => {
             let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
-            vec![Change::IntentClosed { intent: *intent, state, at }]
+            let closed = Change::IntentClosed { intent: *intent, state, at };
+            let opened = outcome.operation.map(|operation| {
+                Change::OperationOpened { operation, task, intent: *intent, skill: skill.clone(), at }
+            });
+            std::iter::once(closed).chain(opened).collect()
         }
         EventBody::Answered { text, .. } => vec![moved(TaskState::Completed, None), said(text)],
-        EventBody::Failed { code, text, .. } => vec![moved(TaskState::Failed, Some(code.clone())), said(text)],
+        EventBody::Failed { code, text, detail, letter } => {
+            let put = letter.clone().map(|letter| Change::LetterPut {
+                task,
+                letter,
+                code: code.clone(),
+                text: text.clone(),
+                detail: detail.clone(),
+                at,
+            });
+            [moved(TaskState::Failed, Some(code.clone())), said(text)].into_iter().chain(put).collect()
+        }
+        EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true }],
+        EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false }],
+        EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
+        EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
+        EventBody::LetterMoved { state, .. } => vec![Change::LetterMoved { task, state: *state, retry: None, at }],
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
         EventBody::ModelFailed { .. }
         | EventBody::AgentStarted { .. }
@@ -129,8 +215,33 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::CancelRequested { .. }
         | EventBody::Decided { .. }
         | EventBody::ResultsGiven
+        | EventBody::DeadlinePassed { .. }
+        | EventBody::Retried { .. }
+        | EventBody::Ordered { .. }
         | EventBody::Resumed { .. } => Vec::new(),
     }
+}
+
+fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
+    let opened = Change::TaskOpened {
+        task,
+        client_id: inbound.client_id.clone(),
+        text_sha256: text_sha256(&inbound.text),
+        title: title_of(&inbound.text),
+        source: inbound.source.clone(),
+        priority: inbound.priority,
+        not_before: inbound.not_before,
+        after: inbound.after.clone(),
+        at,
+    };
+    let retried = inbound.retry.as_ref().map(|retry| Change::LetterMoved {
+        task: retry.of,
+        state: LetterState::Retried,
+        retry: Some(task),
+        at,
+    });
+    let closed = inbound.resumes.map(|operation| Change::OperationClosed { operation, by: task, at });
+    std::iter::once(opened).chain(retried).chain(closed).collect()
 }
 
 /// SHA-256 of a message's text.

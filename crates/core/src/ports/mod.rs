@@ -5,6 +5,7 @@ mod env;
 mod model;
 mod skills;
 mod store;
+mod work;
 
 use std::{future::Future, pin::Pin};
 
@@ -13,9 +14,12 @@ pub use model::{Draft, DraftSink, Model};
 pub use skills::{Catalog, SkillCall, SkillRunner};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
-    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, OutboxRow, Records, Saved, Snapshot,
+    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, Records, Saved, Snapshot,
     Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
     TodoSummary, Todos,
+};
+pub use work::{
+    LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow,
 };
 
 /// A boxed future: what an asynchronous port returns.

@@ -1,12 +1,12 @@
 //! The catalogue of skills and who runs them.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
 use super::Fut;
 use crate::{
-    ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
+    ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
@@ -39,6 +39,25 @@ pub struct SkillCall {
     pub now: Micros,
     /// IANA name of the user's time zone.
     pub timezone: String,
+    /// What it may start if its result takes longer than a turn: it answers [`Outcome::pending`] with this id.
+    pub operation: OperationGrant,
+}
+
+/// The right to bring a result later (S3 6.5).
+#[derive(Clone, PartialEq, Eq)]
+pub struct OperationGrant {
+    /// Under which id.
+    pub id: OperationId,
+    /// What whoever brings the result has to show; a secret, good for this operation alone.
+    pub key: String,
+    /// Where the result is brought, as a path of the HTTP door.
+    pub path: String,
+}
+
+impl fmt::Debug for OperationGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperationGrant").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 /// Runs skills. Dropping the future aborts the run; time limit, breaker and panics are the caller's care.

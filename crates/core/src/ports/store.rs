@@ -5,11 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Fut;
+use super::{Fut, Letters, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{Event, NewEvent, Priority, Scope},
-    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OutboxId, Seq, TaskId, UserId},
+    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, Seq, TaskId, UserId},
     skill::Effect,
     time::Micros,
 };
@@ -171,6 +171,8 @@ pub enum TaskState {
     Queued,
     /// Its turn has begun.
     Running,
+    /// Held back by its user, before its turn or between two rounds of it.
+    Suspended,
     /// Ended with an answer.
     Completed,
     /// Ended with a visible failure.
@@ -186,6 +188,7 @@ impl TaskState {
         match self {
             Self::Queued => "queued",
             Self::Running => "running",
+            Self::Suspended => "suspended",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -208,7 +211,7 @@ impl fmt::Display for TaskState {
 impl std::str::FromStr for TaskState {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Queued, Self::Running, Self::Completed, Self::Failed, Self::Cancelled]
+        [Self::Queued, Self::Running, Self::Suspended, Self::Completed, Self::Failed, Self::Cancelled]
             .into_iter()
             .find(|s| s.as_str() == text)
             .ok_or_else(|| format!("unknown task state {text:?}"))
@@ -234,6 +237,12 @@ pub struct TaskRow {
     pub title: String,
     /// When it was accepted.
     pub received_at: Micros,
+    /// It goes on at this time at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Micros>,
+    /// It starts when these have ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<TaskId>,
     /// When its turn began.
     pub started_at: Option<Micros>,
     /// When it ended.
@@ -315,23 +324,6 @@ pub struct IntentRow {
     pub attempts: u32,
 }
 
-/// A final word on its way to the user's channel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutboxRow {
-    /// Its id: the same on every delivery attempt.
-    pub id: OutboxId,
-    /// To whom.
-    pub user: UserId,
-    /// About which task.
-    pub task: TaskId,
-    /// In which conversation.
-    pub conversation: ConversationId,
-    /// What is said.
-    pub text: String,
-    /// When it was said.
-    pub at: Micros,
-}
-
 /// Projections of the log, for lists and look-ups. Pages are newest first.
 pub trait Records: Send + Sync {
     /// A conversation, if the scope sees it.
@@ -353,12 +345,6 @@ pub trait Records: Send + Sync {
 
     /// The intents of a task, in the order in which they were planned.
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>>;
-
-    /// Undelivered final words, oldest first.
-    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>>;
-
-    /// Marks a final word as delivered.
-    fn delivered(&self, id: OutboxId, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 
     /// Throws every projection away and folds the log again; answers how many events were read.
     fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>>;
@@ -709,7 +695,7 @@ pub trait Memories: Send + Sync {
 }
 
 /// Everything that is kept.
-pub trait Store: Log + Records + Breakers + Keys + Todos + Memories {
+pub trait Store: Log + Records + Letters + Operations + Outbox + Breakers + Keys + Todos + Memories {
     /// `sqlite`, `memory` …
     fn name(&self) -> &'static str;
     /// Finishes what is under way and closes.

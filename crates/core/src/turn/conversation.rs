@@ -128,7 +128,7 @@ impl Conversation {
         self.at = at.max(self.at);
         match body {
             EventBody::Received(inbound) => self.received(task, inbound),
-            EventBody::TurnStarted { mode, facts, limits } => self.begin(task, *mode, facts, limits),
+            EventBody::TurnStarted { mode, facts, limits, .. } => self.begin(task, *mode, facts, limits),
             EventBody::CancelRequested { .. } => self.cancel(task),
             EventBody::Answered { text, paused, .. } => self.finish(task, text, *paused),
             EventBody::Failed { text, .. } | EventBody::Cancelled { text } => self.finish(task, text, false),

@@ -44,7 +44,7 @@ impl Turn {
 
     fn failed(&self, code: &str, text: &str, detail: String) -> Decision {
         let text = report::with_progress(text, self);
-        self.main(EventBody::Failed { code: code.to_owned(), text, detail })
+        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter: None })
     }
 
     fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {

@@ -1,0 +1,62 @@
+//! A message as it comes in, and what it is besides its text.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    event::{Mode, Priority},
+    ids::{OperationId, TaskId},
+    time::Micros,
+};
+
+/// One inbound message.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inbound {
+    /// The front end's id for it, unique per user: a repeat is recognised by it.
+    pub client_id: String,
+    /// What the user said.
+    pub text: String,
+    /// Which door or channel it came through: `http`, `grpc`, `cli`, `openai` …
+    pub source: String,
+    /// Its scheduling class.
+    #[serde(default)]
+    pub priority: Priority,
+    /// The mode asked for; nothing means the conversation's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Messages that a stateless front end says came before, oldest first, as (role, text); only for an empty conversation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preamble: Vec<(String, String)>,
+    /// It joins the turn under way, if there is one that can take it in, instead of waiting behind it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub steer: bool,
+    /// Equal work waits already: its answer is this one's answer too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<TaskId>,
+    /// It is an order about tasks, which the kernel carries out without a model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub order: bool,
+    /// Its turn does not begin before this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Micros>,
+    /// Its first round starts when these tasks of the same user have ended well; fails if one of them does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<TaskId>,
+    /// It is a dead letter's new try.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
+    /// It brings the result of a long-running operation (S3 6.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<OperationId>,
+}
+
+/// A dead letter tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// The task that failed.
+    pub of: TaskId,
+    /// When the first of its tries failed: the archive counts from here.
+    pub since: Micros,
+    /// What was tried before, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
+}
