@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     directive::Directive,
+    inbox,
+    inbox::{Joined, Order, Pending},
     opening,
     run::{AgentRun, RunKind},
     sub::SubTurn,
 };
 use crate::{
     context::{Exchange, History},
-    event::{Event, EventBody, Inbound, Mode, PromptFacts},
+    event::{Event, EventBody, Inbound, Mode, Priority, PromptFacts},
+    letter::Strategy,
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::TurnLimits,
     message::{Message, ModelRequest},
@@ -22,7 +25,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 1;
+pub const STATE_VERSION: u16 = 2;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -38,7 +41,31 @@ pub struct Paused {
     pub plan: Plan,
 }
 
-/// The turn under way.
+/// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// REALTIME and HIGH.
+    Front,
+    /// Everything else: it goes on in the background.
+    Back,
+}
+
+impl Lane {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Front, Self::Back];
+
+    /// The lane of a class.
+    #[must_use]
+    pub const fn of(class: Priority) -> Self {
+        match class {
+            Priority::Realtime | Priority::High => Self::Front,
+            Priority::Normal | Priority::Low | Priority::Background => Self::Back,
+        }
+    }
+}
+
+/// A turn under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Its task.
@@ -67,6 +94,58 @@ pub struct Turn {
     pub restarts: u32,
     /// The run ended without a look at its agents' results, and has to be given them.
     pub owes_results: bool,
+    /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
+    pub route: Vec<String>,
+    /// The lane in which it began.
+    pub lane: Lane,
+    /// It does not hold up its lane any more: it was held back or deferred once.
+    pub aside: bool,
+    /// Held back by its user: no further round starts.
+    pub suspended: bool,
+    /// It was deferred until then, how often altogether, and whether that is still to be recorded.
+    pub deferral: Deferral,
+    /// How it stands with its deadlines.
+    pub clock: Clock,
+    /// What was tried after failures, and what failed, one line each.
+    pub strategies: Vec<Strategy>,
+    /// See `strategies`.
+    pub tried: Vec<String>,
+    /// What the kernel has to tell its model before the next round.
+    pub(super) notes: Vec<String>,
+    /// Messages that steer it and that its model has not seen yet.
+    pub(super) heard: Vec<(TaskId, Inbound)>,
+    /// Those that it has seen.
+    pub(super) told: Vec<TaskId>,
+}
+
+/// When a turn goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deferral {
+    /// Until then others go first.
+    pub until: Option<Micros>,
+    /// How often it was deferred.
+    pub count: u32,
+    /// It is to be deferred.
+    pub(super) is_due: bool,
+}
+
+/// How a task stands with its deadlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Since when its deadlines count.
+    pub from: Micros,
+    /// The soft one has passed.
+    pub soft_passed: bool,
+    /// The hard one has passed.
+    pub hard_passed: bool,
+}
+
+impl Clock {
+    /// Deadlines that count from then on.
+    #[must_use]
+    pub const fn starting(from: Micros) -> Self {
+        Self { from, soft_passed: false, hard_passed: false }
+    }
 }
 
 /// The state of one conversation.
@@ -83,11 +162,17 @@ pub struct Conversation {
     /// Finished turns.
     pub history: History,
     /// Accepted messages whose turn has not begun, oldest first.
-    pub inbox: VecDeque<(TaskId, Inbound)>,
-    /// Of those, the ones to cancel.
+    pub inbox: VecDeque<Pending>,
+    /// Orders about tasks that are not carried out yet.
+    pub orders: Vec<Order>,
+    /// Messages that are answered with another's answer.
+    pub joined: Vec<Joined>,
+    /// Of all those, the ones to cancel.
     pub cancelled: Vec<TaskId>,
-    /// The turn under way.
-    pub turn: Option<Turn>,
+    /// Finals that those are owed whose answer is another's, which has come.
+    pub(super) owed: VecDeque<(TaskId, EventBody)>,
+    /// The turns under way, in the order in which they began: one in each lane, and those that were set aside.
+    pub turns: Vec<Turn>,
     /// The last turn, if it paused at a limit.
     pub paused: Option<Paused>,
     /// When skills were called, oldest first: the sliding window.
@@ -108,8 +193,11 @@ impl Conversation {
             at: Micros(0),
             history: History::default(),
             inbox: VecDeque::new(),
+            orders: Vec::new(),
+            joined: Vec::new(),
             cancelled: Vec::new(),
-            turn: None,
+            owed: VecDeque::new(),
+            turns: Vec::new(),
             paused: None,
             window: VecDeque::new(),
             finished: VecDeque::new(),
@@ -128,13 +216,18 @@ impl Conversation {
         self.at = at.max(self.at);
         match body {
             EventBody::Received(inbound) => self.received(task, inbound),
-            EventBody::TurnStarted { mode, facts, limits, .. } => self.begin(task, *mode, facts, limits),
+            EventBody::TurnStarted { mode, facts, limits, route } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
-            EventBody::Answered { text, paused, .. } => self.finish(task, text, *paused),
-            EventBody::Failed { text, .. } | EventBody::Cancelled { text } => self.finish(task, text, false),
+            EventBody::Suspended { .. } => self.hold(task, true),
+            EventBody::Continued { .. } => self.hold(task, false),
+            EventBody::Reprioritised { priority, .. } => self.reprioritise(task, *priority),
+            EventBody::Ordered { verb, targets, text } => self.ordered(task, *verb, targets, text),
+            EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
+            EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
+            EventBody::DeadlinePassed { hard: true } if self.pending_late(task) => {}
             _ => {
                 let at = self.at;
-                let Some(turn) = self.turn.as_mut().filter(|t| t.task == task) else { return };
+                let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
                 let calls = turn.fold(at, agent, body);
                 if calls > 0 {
                     let from = window_start(at, &turn.limits);
@@ -150,29 +243,19 @@ impl Conversation {
         self.seq = seq.max(self.seq);
     }
 
-    fn received(&mut self, task: TaskId, inbound: &Inbound) {
-        let known = self.current() == Some(task)
-            || self.finished.contains(&task)
-            || self.inbox.iter().any(|(waiting, _)| *waiting == task);
-        if !known {
-            self.inbox.push_back((task, inbound.clone()));
-        }
-    }
-
-    /// Begins the turn of the oldest message, if none is under way: anything else would break the order.
-    fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits) {
-        if self.turn.is_some() || self.inbox.front().is_none_or(|(first, _)| *first != task) {
-            return;
-        }
-        let Some((_, mut inbound)) = self.inbox.pop_front() else { return };
+    /// Begins the turn of a message that may begin: anything else would break the order.
+    fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
+        let Some(Pending { mut inbound, at, .. }) = self.take_next(task) else { return };
         if self.history.is_empty() {
             opening::seed_history(&mut self.history, &inbound.preamble);
         }
         inbound.preamble.clear();
-        let opening = opening::open(&mut self.history, self.paused.take(), &inbound, facts, limits);
+        let lane = Lane::of(inbound.priority);
+        let paused = if lane == Lane::Front { self.paused.take() } else { None };
+        let opening = opening::open(&mut self.history, paused, &inbound, facts, limits);
         let run_limits = opening::run_limits(mode, limits, self.window_calls(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
-        self.turn = Some(Turn {
+        self.turns.push(Turn {
             task,
             inbound,
             mode,
@@ -186,6 +269,17 @@ impl Conversation {
             crashes: 0,
             restarts: 0,
             owes_results: false,
+            route: route.to_vec(),
+            lane,
+            aside: false,
+            suspended: false,
+            deferral: Deferral::default(),
+            clock: Clock::starting(at),
+            strategies: Vec::new(),
+            tried: Vec::new(),
+            notes: Vec::new(),
+            heard: Vec::new(),
+            told: Vec::new(),
         });
     }
 
@@ -195,27 +289,30 @@ impl Conversation {
         u32::try_from(self.window.iter().filter(|t| **t >= from).count()).unwrap_or(u32::MAX)
     }
 
-    fn cancel(&mut self, task: TaskId) {
-        if let Some(turn) = self.turn.as_mut().filter(|t| t.task == task) {
-            turn.cancelled = true;
-        } else if self.inbox.iter().any(|(t, _)| *t == task) && !self.cancelled.contains(&task) {
-            self.cancelled.push(task);
-        }
-    }
-
-    fn finish(&mut self, task: TaskId, text: &str, paused: bool) {
-        if let Some(turn) = self.turn.take_if(|t| t.task == task) {
-            self.history.push(Exchange { user: turn.inbound.text, answer: text.to_owned() });
-            self.paused = paused.then(|| {
-                let AgentRun { mut messages, stable, .. } = turn.main;
-                messages.push(Message::assistant(text));
-                Paused { messages, stable, plan: turn.plan.resumable() }
-            });
-        } else if let Some(at) = self.inbox.iter().position(|(t, _)| *t == task) {
-            self.inbox.remove(at);
-        } else {
+    fn finish(&mut self, task: TaskId, body: &EventBody, paused: bool) {
+        let text = match body {
+            EventBody::Answered { text, .. } | EventBody::Failed { text, .. } | EventBody::Cancelled { text } => text,
+            _ => return,
+        };
+        let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
+        if let Some(turn) = turn {
+            self.history.push(Exchange { user: turn.inbound.text, answer: text.clone() });
+            if paused || turn.lane == Lane::Front {
+                self.paused = paused.then(|| {
+                    let AgentRun { mut messages, stable, .. } = turn.main;
+                    messages.push(Message::assistant(text));
+                    Paused { messages, stable, plan: turn.plan.resumable() }
+                });
+            }
+            self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));
+            // What it did not hear in time is a message like any other.
+            for (task, inbound) in turn.heard.into_iter().rev() {
+                self.inbox.push_front(Pending::new(task, inbound, self.at));
+            }
+        } else if !self.leave(task, text) {
             return;
         }
+        self.release_joined(task, body);
         self.cancelled.retain(|t| *t != task);
         self.finished.push_back(task);
         if self.finished.len() > FINISHED_MAX {
@@ -223,28 +320,46 @@ impl Conversation {
         }
     }
 
-    /// What is wanted from the world and has no result yet.
+    /// What is wanted from the world and has no result yet. A message whose time has not come wants nothing.
     #[must_use]
-    pub fn outstanding(&self) -> Vec<Directive> {
-        match &self.turn {
-            Some(turn) => turn.outstanding(),
-            None => match self.inbox.front() {
-                Some((task, _)) => vec![Directive::BeginTurn { task: *task }],
-                None => Vec::new(),
-            },
-        }
+    pub fn outstanding(&self, now: Micros) -> Vec<Directive> {
+        let turns = self.turns.iter().flat_map(Turn::outstanding);
+        let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane));
+        let begins = begins.filter(|p| p.not_before().is_none_or(|at| at <= now));
+        let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
+        turns.chain(begins).chain(self.orders.iter().map(Order::directive)).collect()
     }
 
-    /// Whether nothing is under way and nothing waits.
+    /// Whether nothing is under way and nothing waits, but for what is held back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.turn.is_none() && self.inbox.is_empty()
+        self.turns.iter().all(Turn::is_at_rest)
+            && self.inbox.iter().all(|p| p.held)
+            && self.orders.is_empty()
+            && self.owed.is_empty()
+    }
+
+    /// A turn under way.
+    #[must_use]
+    pub fn turn(&self, task: TaskId) -> Option<&Turn> {
+        self.turns.iter().find(|t| t.task == task)
+    }
+
+    /// Whether a task is accepted and has no final yet.
+    #[must_use]
+    pub fn is_open(&self, task: TaskId) -> bool {
+        self.turn(task).is_some()
+            || self.inbox.iter().any(|p| p.task == task)
+            || self.orders.iter().any(|o| o.task == task)
+            || self.joined.iter().any(|j| j.task == task)
+            || self.turns.iter().any(|t| t.is_steered_by(task))
+            || self.owed.iter().any(|(owed, _)| *owed == task)
     }
 
     /// The state with which a sub-agent runs.
     #[must_use]
-    pub fn sub_turn(&self, agent: &AgentId) -> Option<SubTurn> {
-        let turn = self.turn.as_ref()?;
+    pub fn sub_turn(&self, task: TaskId, agent: &AgentId) -> Option<SubTurn> {
+        let turn = self.turn(task)?;
         let node = turn.plan.node(agent)?;
         let NodeState::Running { calls_granted, since } = node.state else { return None };
         Some(SubTurn {
@@ -255,6 +370,7 @@ impl Conversation {
             facts: turn.facts.clone(),
             limits: turn.limits.clone(),
             priority: turn.inbound.priority,
+            route: turn.route.clone(),
             run: turn.runs.get(agent)?.clone(),
             calls_granted,
             since,
@@ -263,15 +379,9 @@ impl Conversation {
 
     /// The request of the main agent's current round.
     #[must_use]
-    pub fn request(&self) -> Option<ModelRequest> {
-        let turn = self.turn.as_ref()?;
+    pub fn request(&self, task: TaskId) -> Option<ModelRequest> {
+        let turn = self.turn(task)?;
         Some(super::request::main(self.id, turn))
-    }
-
-    /// The task whose turn is under way.
-    #[must_use]
-    pub fn current(&self) -> Option<TaskId> {
-        self.turn.as_ref().map(|t| t.task)
     }
 }
 

@@ -4,14 +4,16 @@
 use super::{
     Decision,
     conversation::{Conversation, Turn},
+    inbox::Pending,
     opening::window_note,
     report,
     run::Ending,
 };
 use crate::{
-    event::{AgentReport, EventBody, ReportStatus},
+    event::{AgentReport, EventBody, Priority, ReportStatus, Retry},
     ids::AgentId,
-    message::Usage,
+    letter::{Letter, LetterLimits, Strategy},
+    message::{ModelError, ModelErrorKind, Usage},
     plan::{Node, NodeState},
     time::Micros,
 };
@@ -28,13 +30,52 @@ impl Conversation {
     /// The next event that follows from the state, or nothing.
     #[must_use]
     pub fn decide(&self) -> Option<Decision> {
-        if let Some(task) = self.cancelled.first() {
-            let body = EventBody::Cancelled { text: report::CANCELLED.to_owned() };
-            return Some(Decision { task: *task, agent: AgentId::orchestrator(), body });
+        let main = |task, body| Some(Decision { task, agent: AgentId::orchestrator(), body });
+        if let Some((task, body)) = self.owed.front() {
+            return main(*task, body.clone());
         }
-        let turn = self.turn.as_ref()?;
-        turn.decide(Now { at: self.at, window_calls: self.window_calls(&turn.limits) })
+        if let Some(task) = self.cancelled.first() {
+            return main(*task, EventBody::Cancelled { text: report::CANCELLED.to_owned() });
+        }
+        if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, late(p, self.at)?))) {
+            return main(task, body);
+        }
+        self.turns
+            .iter()
+            .find_map(|turn| turn.decide(Now { at: self.at, window_calls: self.window_calls(&turn.limits) }))
     }
+}
+
+/// What becomes of a message that could not begin in time (S3 5.3.5). Work that nobody waits for gets a second term.
+fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
+    let class = pending.inbound.priority;
+    let limits = LetterLimits::default();
+    let terms = if matches!(class, Priority::Normal | Priority::Low) { 2 } else { 1 };
+    if pending.late < terms {
+        return None;
+    }
+    let reason = "it could not begin in time".to_owned();
+    let retry = pending.inbound.retry.as_ref();
+    let letter = (class != Priority::Background).then(|| letter_of(retry, &[], reason.clone(), class, now, &limits));
+    let text = match class {
+        Priority::Realtime => report::TROUBLE.to_owned(),
+        _ => report::with_letter("I could not get to this in time.", letter.as_ref(), now),
+    };
+    Some(EventBody::Failed { code: "deadline".to_owned(), text, detail: reason, letter })
+}
+
+fn letter_of(
+    retry: Option<&Retry>,
+    tried: &[String],
+    reason: String,
+    class: Priority,
+    now: Micros,
+    limits: &LetterLimits,
+) -> Letter {
+    let since = retry.map_or(now, |r| r.since);
+    let before = retry.map(|r| r.tried.clone()).unwrap_or_default();
+    let tried = before.into_iter().chain(tried.iter().cloned()).chain([reason]).collect();
+    Letter { tried, since, retry_at: limits.retry_at(class, since, now) }
 }
 
 impl Turn {
@@ -42,9 +83,12 @@ impl Turn {
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
 
-    fn failed(&self, code: &str, text: &str, detail: String) -> Decision {
-        let text = report::with_progress(text, self);
-        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter: None })
+    fn failed(&self, now: Now, code: &str, text: &str, detail: String) -> Decision {
+        let class = self.inbound.priority;
+        let retry = self.inbound.retry.as_ref();
+        let letter = letter_of(retry, &self.tried, detail.clone(), class, now.at, &self.limits.letters);
+        let text = report::with_letter(&report::with_progress(text, self), Some(&letter), now.at);
+        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter: Some(letter) })
     }
 
     fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {
@@ -72,9 +116,13 @@ impl Turn {
                 self.main(EventBody::Cancelled { text: report::with_progress(report::CANCELLED, self) })
             }));
         }
+        if self.deferral.is_due {
+            return Some(self.main(self.defer(now, "it failed, and later it may work")));
+        }
         // A turn that is being given up starts nobody.
         let is_given_up = matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));
         self.poisoned(now)
+            .or_else(|| self.overdue(now))
             .or_else(|| if is_given_up { None } else { self.decide_agents(now) })
             .or_else(|| self.decide_ending(now))
     }
@@ -96,7 +144,53 @@ impl Turn {
         } else {
             return None;
         };
-        Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.failed(code, text, detail)))
+        Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.failed(now, code, text, detail)))
+    }
+
+    fn defer(&self, now: Now, reason: &str) -> EventBody {
+        let wait_ms = i64::try_from(self.limits.defer_ms).unwrap_or(i64::MAX);
+        EventBody::Deferred { until: now.at.plus_ms(wait_ms), reason: reason.to_owned() }
+    }
+
+    /// Its hard deadline has passed (S3 5.3.5).
+    fn overdue(&self, now: Now) -> Option<Decision> {
+        const LATE: &str = "It took longer than it may.";
+        if !self.clock.hard_passed {
+            return None;
+        }
+        let class = self.inbound.priority;
+        if matches!(class, Priority::Normal | Priority::Low) && self.deferral.count == 0 {
+            return Some(self.main(self.defer(now, "its time was up; it goes on later from where it is")));
+        }
+        if let Some(agent) = self.end_agents(now, "The turn's time was up.") {
+            return Some(agent);
+        }
+        let detail = format!("the hard deadline of class {} passed", class.as_str());
+        Some(match class {
+            Priority::High => {
+                let text = report::paused(self, "My time for it was up.");
+                self.main(EventBody::Answered { text, paused: true, usage: self.usage() })
+            }
+            Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail),
+            Priority::Realtime | Priority::Background => {
+                let text = if class == Priority::Realtime { report::TROUBLE } else { LATE };
+                let text = report::with_progress(text, self);
+                self.main(EventBody::Failed { code: "deadline".to_owned(), text, detail, letter: None })
+            }
+        })
+    }
+
+    /// How a failed turn is tried again: only work that nobody waits for, and only what another try may mend.
+    fn another_way(&self, error: &ModelError) -> Option<Strategy> {
+        let may_help = !matches!(
+            error.kind,
+            ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow
+        );
+        let nobody_waits = self.inbound.priority >= self.limits.letters.retry_from;
+        if !may_help || !nobody_waits {
+            return None;
+        }
+        [Strategy::OtherBackend, Strategy::Later].into_iter().find(|s| !self.strategies.contains(s))
     }
 
     /// A report for an agent that has none, before the turn may end.
@@ -149,9 +243,12 @@ impl Turn {
                     .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false))),
             ),
             Ending::ModelFailed(error) => {
+                if let Some(strategy) = self.another_way(error) {
+                    return Some(self.main(EventBody::Retried { strategy, reason: error.to_string() }));
+                }
                 Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
                     let (code, text) = report::model_failed(error);
-                    self.failed(code, text, error.to_string())
+                    self.failed(now, code, text, error.to_string())
                 }))
             }
         }

@@ -1,7 +1,7 @@
 //! What the pure core asks of the world.
 
 use crate::{
-    event::PlannedSkill,
+    event::{OrderVerb, PlannedSkill},
     ids::{AgentId, TaskId},
 };
 
@@ -35,6 +35,24 @@ pub enum Directive {
         /// It was started in a former life and its receipt is missing: recover by its effect class.
         started_before: bool,
     },
+    /// Find out what an order about tasks means.
+    Understand {
+        /// The order's task.
+        task: TaskId,
+        /// Its words.
+        text: String,
+    },
+    /// Carry an order out; doing it twice is the same as doing it once.
+    CarryOut {
+        /// The order's task.
+        task: TaskId,
+        /// What is done.
+        verb: OrderVerb,
+        /// With which tasks.
+        targets: Vec<TaskId>,
+        /// What the user is told then.
+        text: String,
+    },
     /// Have a sub-agent running; [`super::Conversation::sub_turn`] is its state.
     RunAgent {
         /// In which turn.
@@ -53,6 +71,10 @@ pub enum DirectiveId {
     Model(TaskId, AgentId, u32),
     /// See [`Directive::CallSkill`].
     Skill(TaskId, AgentId, String),
+    /// See [`Directive::Understand`].
+    Understand(TaskId),
+    /// See [`Directive::CarryOut`].
+    CarryOut(TaskId),
     /// See [`Directive::RunAgent`].
     Agent(TaskId, AgentId),
 }
@@ -68,6 +90,8 @@ impl Directive {
             Self::CallSkill { task, agent, skill, .. } => {
                 DirectiveId::Skill(*task, agent.clone(), skill.intent.to_string())
             }
+            Self::Understand { task, .. } => DirectiveId::Understand(*task),
+            Self::CarryOut { task, .. } => DirectiveId::CarryOut(*task),
             Self::RunAgent { task, agent } => DirectiveId::Agent(*task, agent.clone()),
         }
     }

@@ -1,8 +1,9 @@
 //! What events mean for the turn under way.
 
 use super::{
-    conversation::Turn,
+    conversation::{Clock, Deferral, Turn},
     directive::Directive,
+    report,
     run::{Ending, Phase},
     sub,
 };
@@ -10,6 +11,7 @@ use crate::{
     context::clip,
     event::{Action, AgentReport, DispatchSpec, EventBody, ResolvedCall, ResumeCause},
     ids::AgentId,
+    letter::Strategy,
     message::Usage,
     plan::Node,
     time::Micros,
@@ -19,7 +21,35 @@ impl Turn {
     /// Takes in an event; says how many skill calls it adds to the conversation's window. What does not fit the state
     /// changes nothing.
     pub(super) fn fold(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
+        let round = self.main.round;
+        let calls = self.take(at, agent, body);
+        if self.main.phase == Phase::Thinking && self.main.round != round {
+            self.tell();
+        }
+        calls
+    }
+
+    /// Before a new round, its model is told what came in meanwhile.
+    fn tell(&mut self) {
+        for (task, inbound) in std::mem::take(&mut self.heard) {
+            self.notes.push(format!("[The user adds, while you work on this:]\n{}", inbound.text));
+            self.told.push(task);
+        }
+        for note in std::mem::take(&mut self.notes) {
+            self.main.note(&note);
+        }
+    }
+
+    fn take(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
         match body {
+            EventBody::DeadlinePassed { hard: false } => self.wrap_up(),
+            EventBody::DeadlinePassed { hard: true } => self.clock.hard_passed = true,
+            EventBody::Deferred { until, .. } => {
+                self.deferral = Deferral { until: Some(*until), count: self.deferral.count.saturating_add(1), is_due: false };
+                self.clock = Clock::starting(*until);
+                self.aside = true;
+            }
+            EventBody::Retried { strategy, reason } => self.retry(*strategy, reason),
             EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
             EventBody::AgentReported { report } => return self.agent_reported(agent, report),
             EventBody::ResultsGiven => self.give_results(),
@@ -43,12 +73,37 @@ impl Turn {
         0
     }
 
+    fn wrap_up(&mut self) {
+        self.clock.soft_passed = true;
+        self.notes.push(report::WRAP_UP.to_owned());
+    }
+
+    /// Another try after its model failed; what came before stays.
+    fn retry(&mut self, strategy: Strategy, reason: &str) {
+        if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) || self.strategies.contains(&strategy) {
+            return;
+        }
+        self.strategies.push(strategy);
+        self.tried.push(reason.to_owned());
+        match strategy {
+            // The one that failed comes last, if there is another.
+            Strategy::OtherBackend if self.route.len() > 1 => self.route.rotate_left(1),
+            Strategy::OtherBackend => {}
+            Strategy::Later => self.deferral.is_due = true,
+        }
+        self.main.again();
+    }
+
     fn main_replied(&mut self, round: u32, text: &str, calls: &[ResolvedCall], usage: &Usage) {
         if !self.main.awaits(round) {
             return;
         }
         self.main.replied(round, text, calls, usage);
         self.dispatch();
+        if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() {
+            // It has not seen yet what the user added: its answer waits for that.
+            self.main.next_round();
+        }
         self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
         self.settle();
     }
@@ -127,6 +182,14 @@ impl Turn {
             }
         }
         self.main.settle();
+    }
+
+    /// Whether it does nothing but wait to be let go on.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.suspended
+            && !self.cancelled
+            && self.main.phase == Phase::Thinking
+            && self.plan.unreported().next().is_none()
     }
 
     /// What is wanted from the world and has no result yet.

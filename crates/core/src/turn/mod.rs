@@ -11,6 +11,7 @@ mod conversation;
 mod decide;
 mod directive;
 mod fold;
+mod inbox;
 mod opening;
 mod report;
 mod request;
@@ -18,8 +19,9 @@ mod resolve;
 mod run;
 mod sub;
 
-pub use conversation::{Conversation, Paused, STATE_VERSION, Turn};
+pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
+pub use inbox::{Joined, Meant, Order, Pending};
 pub use resolve::{manual_of, resolve};
 pub use run::{AgentRun, Ending, OpenCall, Phase, RunKind, RunLimits};
 pub use sub::SubTurn;

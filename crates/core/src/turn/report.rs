@@ -9,12 +9,35 @@ use super::{
 };
 use crate::{
     event::ReportStatus,
+    letter::Letter,
     message::{ModelError, ModelErrorKind},
     plan::{NodeState, first_line},
+    time::Micros,
 };
 
 /// What a cancelled task's final word begins with.
 pub(super) const CANCELLED: &str = "Cancelled.";
+
+/// What somebody who speaks is told when there is no time left (S3 5.3.5).
+pub(super) const TROUBLE: &str = "I'm having trouble with that right now.";
+/// What a model is told when the soft deadline has passed (S3 5.3.5).
+pub(super) const WRAP_UP: &str =
+    "[Time is nearly up. Come to an end now: answer with what you have, and say what is missing.]";
+
+/// A failure's words, and what becomes of the work (S3 5.9).
+pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> String {
+    let Some(letter) = letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else { return text.to_owned() };
+    let mut text = text.to_owned();
+    if letter.tried.len() > 1 {
+        let _ = write!(text, "\n\nI tried {} times, in different ways.", letter.tried.len());
+    }
+    if let Some(at) = letter.retry_at {
+        let minutes = at.since_ms(now) / 60_000;
+        let when = if minutes < 90 { format!("{minutes} minutes") } else { format!("{} hours", (minutes + 30) / 60) };
+        let _ = write!(text, "\n\nI'll try again by myself in {when}.");
+    }
+    text
+}
 
 /// A sub-agent's status and text.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {

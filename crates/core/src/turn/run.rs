@@ -256,9 +256,7 @@ impl AgentRun {
             return;
         }
         if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
-            // The round did not take place: it does not count.
-            self.round += 1;
-            self.rounds_max = self.rounds_max.saturating_add(1);
+            self.again();
         } else {
             self.end(Ending::ModelFailed(error.clone()));
         }
@@ -354,6 +352,13 @@ impl AgentRun {
             }
             _ => self.messages.push(Message::user(text)),
         }
+    }
+
+    /// Thinks again after its model failed: the failed round did not take place, so it does not count.
+    pub fn again(&mut self) {
+        self.round += 1;
+        self.rounds_max = self.rounds_max.saturating_add(1);
+        self.phase = Phase::Thinking;
     }
 
     /// Thinks again, unless its rounds are used up.

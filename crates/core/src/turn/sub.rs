@@ -35,6 +35,8 @@ pub struct SubTurn {
     pub limits: TurnLimits,
     /// The turn's class.
     pub priority: Priority,
+    /// The backends that may run its rounds, the one meant first.
+    pub route: Vec<String>,
     /// Its loop.
     pub run: AgentRun,
     /// Tool calls set aside for it.

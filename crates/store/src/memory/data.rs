@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use annie_core::{
     breaker::BreakerRow,
     event::{Event, NewEvent},
-    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OutboxId, Seq, TaskId, UserId},
-    ports::{ApiKey, ConversationRow, IntentRow, IntentState, Memory, OutboxRow, Snapshot, TaskRow, TaskState, Todo},
+    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
+    ports::{ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, Notification, OperationRow, Snapshot, TaskRow, TaskState, Todo},
     projection::{self, Change},
     time::Micros,
 };

@@ -25,8 +25,8 @@ const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (conversation_id, seq, v, stat
      SELECT id, $2, $3, $4 FROM conversations WHERE id = $1 AND owner_epoch = $5 \
      ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
      WHERE excluded.seq >= snapshots.seq";
-const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks WHERE state IN ('queued', 'running') \
-     GROUP BY conversation_id, user_id ORDER BY min(received_at), conversation_id";
+pub(super) const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks \
+     WHERE state IN ('queued', 'running', 'suspended') GROUP BY conversation_id, user_id ORDER BY min(received_at), conversation_id";
 
 impl Log for SqliteStore {
     fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>> {

@@ -10,8 +10,13 @@ mod breakers;
 mod commit;
 mod errors;
 mod keys;
+mod letters;
 mod log;
 mod memories;
+mod operations;
+mod outbox;
+#[cfg(test)]
+mod plans;
 mod rebuild;
 mod records;
 mod rows;

@@ -1,5 +1,5 @@
 //! Throws the projections away and folds the log again, in one transaction: whoever reads meanwhile sees the old tables.
-//! What no event says is kept: whose a conversation is, who owns it, and what was delivered.
+//! What no event says is kept: whose a conversation is, who owns it, what was delivered, and the notifications.
 
 use annie_core::{
     event::{Event, NewEvent},
@@ -24,7 +24,7 @@ const PAGE_ROWS_MAX: i64 = 1_000;
 
 const CLEAR: &str = "CREATE TEMP TABLE IF NOT EXISTS delivered (id BLOB, at INTEGER); DELETE FROM temp.delivered; \
      INSERT INTO temp.delivered SELECT id, delivered_at FROM main.outbox WHERE delivered_at IS NOT NULL; \
-     DELETE FROM tasks; DELETE FROM intents; DELETE FROM outbox;";
+     DELETE FROM tasks; DELETE FROM intents; DELETE FROM outbox; DELETE FROM letters; DELETE FROM operations;";
 const CONVERSATIONS: &str = "SELECT id, user_id FROM conversations WHERE id > ? ORDER BY id LIMIT ?;";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = ? AND seq > ? \
      ORDER BY seq LIMIT ?;";

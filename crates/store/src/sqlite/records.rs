@@ -2,8 +2,8 @@
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, IntentId, OutboxId, TaskId},
-    ports::{ConversationRow, Fut, IntentRow, OutboxRow, Records, StoreError, TaskRow},
+    ids::{ConversationId, IntentId, TaskId},
+    ports::{ConversationRow, Fut, IntentRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 use sqlx::sqlite::SqliteRow;
@@ -12,7 +12,7 @@ use super::{
     SqliteStore,
     errors::failed,
     rows::Columns,
-    statements::{Bound, Statements, arguments},
+    statements::{Bound, arguments},
 };
 
 const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
@@ -22,29 +22,26 @@ const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoc
 const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
      FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
 
-const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
-     ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
-const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
-     ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
+const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
+     after_ids, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
+     after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
      ORDER BY received_at DESC, id DESC LIMIT $2";
-const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, started_at, \
-     ended_at, error FROM tasks WHERE received_at < $1 AND state IN ('queued', 'running') \
-     ORDER BY received_at DESC, id DESC LIMIT $2";
+pub(super) const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
+     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 \
+     AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
-     AND state IN ('queued', 'running') ORDER BY received_at DESC, id DESC LIMIT $2";
+     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 
 const INTENTS: &str = "SELECT id, task_id, skill, effect, state, attempts FROM intents WHERE task_id = $1 \
      ORDER BY seq, place";
-const OUTBOX: &str = "SELECT id, user_id, task_id, conversation_id, text, at FROM outbox WHERE delivered_at IS NULL \
-     ORDER BY at, id LIMIT $1";
-const DELIVERED: &str = "UPDATE outbox SET delivered_at = ? WHERE id = ? AND delivered_at IS NULL";
 
 impl SqliteStore {
     /// The rows of a question, each read by `read`.
-    async fn list<T>(
+    pub(super) async fn list<T>(
         &self,
         what: &'static str,
         sql: &'static str,
@@ -107,28 +104,12 @@ impl Records for SqliteStore {
         })
     }
 
-    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
-        Box::pin(async move {
-            let bound = arguments().with(i64::from(limit));
-            self.list("reading the outbox", OUTBOX, bound, outbox_of).await
-        })
-    }
-
-    fn delivered(&self, id: OutboxId, at: Micros) -> Fut<'_, Result<(), StoreError>> {
-        Box::pin(async move {
-            let mut statements = Statements::default();
-            statements.say(DELIVERED).with(at.0).with(id.uuid());
-            self.write("marking a delivery", statements).await?;
-            Ok(())
-        })
-    }
-
     fn rebuild(&self) -> Fut<'_, Result<u64, StoreError>> {
         Box::pin(self.fold_again())
     }
 }
 
-fn user_of(scope: Scope) -> Option<String> {
+pub(super) fn user_of(scope: Scope) -> Option<String> {
     match scope {
         Scope::User(user) => Some(user.as_str().to_owned()),
         Scope::Operator => None,
@@ -159,6 +140,8 @@ fn task_of(row: &SqliteRow) -> Result<TaskRow, StoreError> {
         source: row.take()?,
         title: row.take()?,
         received_at: row.at()?,
+        not_before: row.maybe_at()?,
+        after: row.maybe_json()?.unwrap_or_default(),
         started_at: row.maybe_at()?,
         ended_at: row.maybe_at()?,
         error: row.take()?,
@@ -174,17 +157,5 @@ fn intent_of(row: &SqliteRow) -> Result<IntentRow, StoreError> {
         effect: row.word()?,
         state: row.word()?,
         attempts: row.small()?,
-    })
-}
-
-fn outbox_of(row: &SqliteRow) -> Result<OutboxRow, StoreError> {
-    let mut row = Columns::of(row);
-    Ok(OutboxRow {
-        id: row.id(OutboxId::from_uuid)?,
-        user: row.user()?,
-        task: row.id(TaskId::from_uuid)?,
-        conversation: row.id(ConversationId::from_uuid)?,
-        text: row.take()?,
-        at: row.at()?,
     })
 }

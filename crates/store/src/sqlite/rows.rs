@@ -39,6 +39,11 @@ impl<'a> Columns<'a> {
         self.take::<Uuid>().map(wrap)
     }
 
+    /// An id that may be missing.
+    pub fn maybe_id<T>(&mut self, wrap: impl FnOnce(Uuid) -> T) -> Result<Option<T>, StoreError> {
+        Ok(self.take::<Option<Uuid>>()?.map(wrap))
+    }
+
     /// A number that is never negative.
     pub fn count(&mut self) -> Result<u64, StoreError> {
         let number: i64 = self.take()?;
@@ -92,6 +97,12 @@ impl<'a> Columns<'a> {
     pub fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
         let text: &str = self.take()?;
         serde_json::from_str(text).map_err(|e| corrupt(WHAT, e))
+    }
+
+    /// JSON text that may be missing.
+    pub fn maybe_json<T: DeserializeOwned>(&mut self) -> Result<Option<T>, StoreError> {
+        let text: Option<&str> = self.take()?;
+        text.map(|text| serde_json::from_str(text).map_err(|e| corrupt(WHAT, e))).transpose()
     }
 }
 

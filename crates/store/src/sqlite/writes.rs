@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{EVENT_VERSION, NewEvent},
+    event::{EVENT_VERSION, NewEvent, Priority},
     ids::{ConversationId, IntentId, Seq, TaskId, UserId},
     ports::{IntentState, StoreError, TaskState},
     projection::Change,
@@ -46,19 +46,31 @@ const EVENTS: Bulk = Bulk {
 };
 const TASKS: Bulk = Bulk {
     head: "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-        received_at, state) SELECT *, 'queued' FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        received_at, not_before, after_ids, state) SELECT *, 'queued' FROM (VALUES ",
+    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     tail: ") WHERE column1 IS NOT NULL;",
     one: None,
 };
+/// Before [`MOVES`]: only the event that ends a task makes it a dead letter.
+const LETTERS: Bulk = Bulk {
+    head: "INSERT INTO letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
+        failed_at, changed_at, state) SELECT *, 'waiting' FROM (VALUES ",
+    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    tail: ") WHERE column1 IS NOT NULL AND EXISTS (SELECT 1 FROM tasks WHERE id = column1 \
+        AND conversation_id = column2 AND state IN ('queued', 'running', 'suspended')) ON CONFLICT DO NOTHING;",
+    one: None,
+};
 const MOVES: Bulk = Bulk {
-    head: "UPDATE tasks SET state = column1, started_at = coalesce(started_at, column2), ended_at = column3, \
-        error = column4 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE id = column5 AND conversation_id = column6 AND state IN ('queued', 'running');",
+    head: "UPDATE tasks SET state = coalesce(column1, iif(column2, iif(started_at IS NULL, 'queued', 'running'), state)), \
+        started_at = coalesce(started_at, column3), ended_at = column4, error = column5, \
+        priority = coalesce(column6, priority), not_before = coalesce(column7, not_before) FROM (VALUES ",
+    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    tail: ") WHERE id = column8 AND conversation_id = column9 AND state IN ('queued', 'running', 'suspended');",
     one: Some(
-        "UPDATE tasks SET state = ?, started_at = coalesce(started_at, ?), ended_at = ?, error = ? \
-        WHERE id = ? AND conversation_id = ? AND state IN ('queued', 'running');",
+        "UPDATE tasks SET state = coalesce(?, iif(?, iif(started_at IS NULL, 'queued', 'running'), state)), \
+        started_at = coalesce(started_at, ?), ended_at = ?, error = ?, priority = coalesce(?, priority), \
+        not_before = coalesce(?, not_before) \
+        WHERE id = ? AND conversation_id = ? AND state IN ('queued', 'running', 'suspended');",
     ),
 };
 const PLANS: Bulk = Bulk {
@@ -83,6 +95,19 @@ const OUTBOX: Bulk = Bulk {
     tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING;",
     one: None,
 };
+const OPERATIONS: Bulk = Bulk {
+    head: "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, expires_at) \
+        SELECT * FROM (VALUES ",
+    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    tail: ") WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING;",
+    one: None,
+};
+/// Sent one by one: the first of several is the one that counts, if what it moves came before it.
+const MOVE_LETTER: &str = "UPDATE letters SET state = ?, retried_by = ?, changed_at = ? \
+     WHERE task_id = ? AND conversation_id = ? AND seq < ? AND state = 'waiting';";
+/// Sent one by one, as [`MOVE_LETTER`].
+const CLOSE_OPERATION: &str = "UPDATE operations SET closed_by = ?, closed_at = ? \
+     WHERE id = ? AND conversation_id = ? AND seq < ? AND closed_by IS NULL;";
 
 /// What becomes of a conversation's row.
 struct Moved {
@@ -93,12 +118,27 @@ struct Moved {
     updated_at: Micros,
 }
 
+/// Where a task stands after a batch.
+#[derive(Default)]
+enum Where {
+    #[default]
+    AsBefore,
+    In(TaskState),
+    /// It was held back and is let go on: what it becomes depends on whether its turn had begun.
+    LetGo,
+}
+
 /// What becomes of a task's row.
+#[derive(Default)]
 struct Move {
-    state: TaskState,
+    to: Where,
     started_at: Option<Micros>,
     ended_at: Option<Micros>,
+    /// The event that ended it.
+    ended_by: Option<Seq>,
     error: Option<String>,
+    priority: Option<Priority>,
+    not_before: Option<Micros>,
 }
 
 /// What becomes of an intent's row.
@@ -118,6 +158,10 @@ pub(super) struct Writes {
     plans: Vec<Vec<Cell>>,
     runs: BTreeMap<(IntentId, ConversationId), Run>,
     outbox: Vec<Vec<Cell>>,
+    letters: Vec<Vec<Cell>>,
+    operations: Vec<Vec<Cell>>,
+    letter_moves: Vec<Vec<Cell>>,
+    operation_ends: Vec<Vec<Cell>>,
 }
 
 impl Writes {
@@ -156,9 +200,44 @@ impl Writes {
         for (change, place) in changes.iter().zip(0_i64..) {
             match change {
                 Change::TaskOpened { .. } => self.open_task(conversation, user, seq, change),
-                Change::TaskMoved { task, state, error, at } => {
-                    self.move_task(conversation, *task, *state, error.as_ref(), *at);
+                Change::TaskMoved { .. } => self.move_task(conversation, seq, change),
+                Change::TaskHeld { task, held } => {
+                    let to = if *held { Where::In(TaskState::Suspended) } else { Where::LetGo };
+                    self.change_task(conversation, *task, |row| row.to = to);
                 }
+                Change::TaskReprioritised { task, priority } => {
+                    self.change_task(conversation, *task, |row| row.priority = Some(*priority));
+                }
+                Change::TaskDeferred { task, until } => {
+                    self.change_task(conversation, *task, |row| row.not_before = Some(*until));
+                }
+                Change::LetterPut { .. } => self.put_letter(conversation, user, seq, change),
+                Change::LetterMoved { task, state, retry, at } => self.letter_moves.push(vec![
+                    Cell::Word(state.as_str()),
+                    retry.map_or(Cell::Nothing, |task| Cell::Id(task.uuid())),
+                    Cell::Number(at.0),
+                    Cell::Id(task.uuid()),
+                    Cell::Id(conversation.uuid()),
+                    Cell::Number(signed(seq.0)),
+                ]),
+                Change::OperationOpened { operation, task, intent, skill, at } => self.operations.push(vec![
+                    Cell::Id(operation.id.uuid()),
+                    Cell::Id(conversation.uuid()),
+                    Cell::Text(user.as_str().to_owned()),
+                    Cell::Number(signed(seq.0)),
+                    Cell::Id(task.uuid()),
+                    Cell::Id(intent.uuid()),
+                    Cell::Text(skill.clone()),
+                    Cell::Number(at.0),
+                    Cell::Number(operation.expires_at.0),
+                ]),
+                Change::OperationClosed { operation, by, at } => self.operation_ends.push(vec![
+                    Cell::Id(by.uuid()),
+                    Cell::Number(at.0),
+                    Cell::Id(operation.uuid()),
+                    Cell::Id(conversation.uuid()),
+                    Cell::Number(signed(seq.0)),
+                ]),
                 Change::IntentPlanned { intent, task, skill, effect, at } => self.plans.push(vec![
                     Cell::Id(intent.uuid()),
                     Cell::Id(conversation.uuid()),
@@ -189,7 +268,10 @@ impl Writes {
     }
 
     fn open_task(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, at } = change else { return };
+        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } = change
+        else {
+            return;
+        };
         if let Some(moved) = self.conversations.get_mut(&conversation).filter(|moved| moved.title.is_empty()) {
             moved.title.clone_from(title);
         }
@@ -204,34 +286,52 @@ impl Writes {
             Cell::Text(source.clone()),
             Cell::Text(title.clone()),
             Cell::Number(at.0),
+            not_before.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
+            if after.is_empty() { Cell::Nothing } else { list(after.iter().map(ToString::to_string)) },
         ]);
     }
 
-    fn move_task(
-        &mut self,
-        conversation: ConversationId,
-        task: TaskId,
-        state: TaskState,
-        error: Option<&String>,
-        at: Micros,
-    ) {
-        let folded = self.moves.entry((task, conversation)).or_insert(Move {
-            state,
-            started_at: None,
-            ended_at: None,
-            error: None,
+    fn move_task(&mut self, conversation: ConversationId, seq: Seq, change: &Change) {
+        let Change::TaskMoved { task, state, error, at } = change else { return };
+        self.change_task(conversation, *task, |row| {
+            row.to = Where::In(*state);
+            if *state == TaskState::Running {
+                row.started_at.get_or_insert(*at);
+            }
+            if state.is_ended() {
+                (row.ended_at, row.ended_by) = (Some(*at), Some(seq));
+                row.error.clone_from(error);
+            }
         });
-        if folded.ended_at.is_some() {
+    }
+
+    /// A task that has ended does not change again; one that ended in an earlier batch is left alone by the statement.
+    fn change_task(&mut self, conversation: ConversationId, task: TaskId, change: impl FnOnce(&mut Move)) {
+        let row = self.moves.entry((task, conversation)).or_default();
+        if row.ended_at.is_none() {
+            change(row);
+        }
+    }
+
+    fn put_letter(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
+        let Change::LetterPut { task, letter, code, text, detail, at } = change else { return };
+        if self.moves.get(&(*task, conversation)).and_then(|row| row.ended_by) != Some(seq) {
             return;
         }
-        folded.state = state;
-        if state == TaskState::Running {
-            folded.started_at.get_or_insert(at);
-        }
-        if state.is_ended() {
-            folded.ended_at = Some(at);
-            folded.error = error.cloned();
-        }
+        self.letters.push(vec![
+            Cell::Id(task.uuid()),
+            Cell::Id(conversation.uuid()),
+            Cell::Text(user.as_str().to_owned()),
+            Cell::Number(signed(seq.0)),
+            Cell::Text(code.clone()),
+            Cell::Text(text.clone()),
+            Cell::Text(detail.clone()),
+            list(letter.tried.iter().cloned()),
+            Cell::Number(letter.since.0),
+            letter.retry_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
+            Cell::Number(at.0),
+            Cell::Number(at.0),
+        ]);
     }
 
     fn run(&mut self, conversation: ConversationId, intent: IntentId, state: IntentState, at: Micros) -> &mut Run {
@@ -253,15 +353,44 @@ impl Writes {
             (CONVERSATIONS, conversations),
             (EVENTS, self.events),
             (TASKS, self.tasks),
+            (LETTERS, self.letters),
             (MOVES, moves),
             (PLANS, self.plans),
             (RUNS, runs),
             (OUTBOX, self.outbox),
+            (OPERATIONS, self.operations),
         ] {
             bulk.send(pen, &mut pending, rows).await?;
         }
+        for (sql, rows) in [(MOVE_LETTER, self.letter_moves), (CLOSE_OPERATION, self.operation_ends)] {
+            send_each(pen, &mut pending, sql, rows).await?;
+        }
         Ok(pending)
     }
+}
+
+/// A statement for each row, in order.
+async fn send_each(
+    pen: &mut Pen<'_>,
+    pending: &mut Statements,
+    sql: &'static str,
+    rows: Vec<Vec<Cell>>,
+) -> Result<(), StoreError> {
+    for (row, n) in rows.into_iter().zip(1..) {
+        pending.say(sql);
+        for cell in row {
+            pending.cell(cell);
+        }
+        if n % ROWS_MAX == 0 {
+            pen.send(std::mem::take(pending)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Words as one JSON list.
+fn list(words: impl Iterator<Item = String>) -> Cell {
+    Cell::Text(serde_json::Value::from(words.collect::<Vec<_>>()).to_string())
 }
 
 impl Bulk {
@@ -316,11 +445,20 @@ impl Moved {
 
 impl Move {
     fn cells(self, (task, conversation): (TaskId, ConversationId)) -> Vec<Cell> {
+        let (state, let_go) = match self.to {
+            Where::AsBefore => (Cell::Nothing, Cell::Nothing),
+            Where::In(state) => (Cell::Word(state.as_str()), Cell::Nothing),
+            Where::LetGo if self.started_at.is_some() => (Cell::Word(TaskState::Running.as_str()), Cell::Nothing),
+            Where::LetGo => (Cell::Nothing, Cell::Number(1)),
+        };
         vec![
-            Cell::Word(self.state.as_str()),
+            state,
+            let_go,
             self.started_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             self.ended_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             self.error.map_or(Cell::Nothing, Cell::Text),
+            self.priority.map_or(Cell::Nothing, |priority| Cell::Word(priority.as_str())),
+            self.not_before.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             Cell::Id(task.uuid()),
             Cell::Id(conversation.uuid()),
         ]

@@ -66,7 +66,7 @@ fn what_a_stateless_front_end_says_came_before_becomes_history_once() {
     inbound.preamble.clone_from(&preamble);
     w.receive(inbound.clone());
     assert_eq!(shown(&w), ["a\n\nb", "c", "d", "(no answer)", "e"]);
-    assert!(w.conv.turn.as_ref().unwrap().inbound.preamble.is_empty(), "it is not kept twice");
+    assert!(w.conv.turns.first().unwrap().inbound.preamble.is_empty(), "it is not kept twice");
     w.replies("f", &[]);
     w.receive(inbound);
     assert_eq!(shown(&w)[4..], ["e", "f", "e"], "a conversation with a past has one");
@@ -77,7 +77,7 @@ fn messages_wait_behind_a_running_turn_in_their_order() {
     let mut w = World::new();
     let tasks = [w.say("one"), w.say("two"), w.say("three")];
     for (n, task) in tasks.into_iter().enumerate() {
-        assert_eq!(w.conv.current(), Some(task));
+        assert_eq!(w.current(), Some(task));
         assert_eq!(w.conv.inbox.len(), 2 - n);
         w.replies(&format!("answer {n}"), &[]);
     }

@@ -71,7 +71,7 @@ fn a_context_that_overflows_is_sent_again_without_the_history_once() {
     assert_eq!(w.request().messages.len(), 3);
     w.model_fails(ModelErrorKind::Overflow);
     assert_eq!((w.request().messages.len(), w.request().stable_messages), (1, 0));
-    let turn = w.conv.turn.as_ref().unwrap();
+    let turn = w.conv.turns.first().unwrap();
     assert_eq!(turn.main.rounds_max - turn.main.round, 5, "the round that did not fit does not count");
     w.model_fails(ModelErrorKind::Overflow);
     assert!(w.ending(task).1.starts_with("context_overflow"));
@@ -111,7 +111,7 @@ fn a_message_can_be_cancelled_while_its_facts_are_read() {
     let task = w.say("one");
     w.cancel(task);
     assert_eq!(w.ending(task).0, "cancelled");
-    let late = EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone() };
+    let late = EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() };
     w.record(task, AgentId::orchestrator(), late);
     assert!(w.conv.is_idle(), "facts that come late begin nothing");
 }
@@ -120,7 +120,7 @@ fn a_message_can_be_cancelled_while_its_facts_are_read() {
 fn a_turn_is_cancelled_while_its_model_thinks() {
     let mut w = World::new();
     let task = w.say("one");
-    let late = w.conv.turn.as_ref().unwrap().main.round;
+    let late = w.conv.turns.first().unwrap().main.round;
     w.cancel(task);
     assert_eq!(w.ending(task), ("cancelled", "Cancelled.".to_owned()));
     w.say("two");
@@ -134,7 +134,7 @@ fn a_turn_is_cancelled_while_its_model_thinks() {
         backend: String::new(),
     };
     w.record(task, AgentId::orchestrator(), reply);
-    assert!(w.conv.current().is_some_and(|t| t != task), "the next turn is not answered by it");
+    assert!(w.current().is_some_and(|t| t != task), "the next turn is not answered by it");
     assert_eq!(w.last_shown(), "two");
 }
 
@@ -187,9 +187,9 @@ fn an_engine_that_dies_once_in_a_turn_goes_on_under_the_same_ids_and_the_second_
     let (first, second) = (w.say("Mail Bob"), w.say("Hello"));
     w.replies("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
     w.skill_starts(&AgentId::orchestrator());
-    let before = w.conv.outstanding().pop().unwrap();
+    let before = w.conv.outstanding(w.now).pop().unwrap();
     w.restart(ResumeCause::Crash);
-    let after = w.conv.outstanding().pop().unwrap();
+    let after = w.conv.outstanding(w.now).pop().unwrap();
     assert_eq!(before.id(), after.id());
     assert!(matches!(after, Directive::CallSkill { started_before: true, .. }));
     w.restart(ResumeCause::Crash);
@@ -222,7 +222,7 @@ fn a_restart_between_turns_changes_nothing() {
     w.slow_facts = true;
     w.say("Two");
     w.restart(ResumeCause::Restart);
-    assert_eq!(w.conv.outstanding().len(), 1);
+    assert_eq!(w.conv.outstanding(w.now).len(), 1);
     w.begin();
     assert_eq!(w.request().messages.len(), 3);
 }
@@ -295,7 +295,7 @@ fn stray(w: &World, task: TaskId, agent: &AgentId, body: EventBody) {
 #[test]
 fn events_that_fit_nothing_change_nothing() {
     let w = busy(Mode::SingleLoop);
-    let task = w.conv.current().unwrap();
+    let task = w.current().unwrap();
     let main = AgentId::orchestrator();
     let nobody = agent("nobody");
     let report = crate::event::AgentReport {
@@ -319,16 +319,16 @@ fn events_that_fit_nothing_change_nothing() {
     // Round 1 had a call of the same id, which models do.
     stray(&w, task, &main, finished("1", other));
     stray(&w, task, &main, EventBody::SkillStarted { intent: other, call_id: "1".into(), skill: "email.send".into() });
-    let waiting = w.conv.inbox[0].0;
+    let waiting = w.conv.inbox[0].task;
     stray(
         &w,
         waiting,
         &main,
-        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone() },
+        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() },
     );
     let first: &Event = &w.log[0];
     stray(&w, first.task, &main, first.body.clone());
-    stray(&w, first.task, &main, EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new() });
+    stray(&w, first.task, &main, EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new(), letter: None });
     stray(&w, first.task, &main, EventBody::CancelRequested { by: "x".into() });
 }
 
@@ -338,10 +338,10 @@ fn calls_with_one_id_in_two_rounds_have_two_intents() {
     w.say("Twice");
     let call = || use_skill("same", "tasks.create", &json!({"title": "x"}));
     w.replies("", &[call()]);
-    let first = w.conv.outstanding().pop().unwrap();
+    let first = w.conv.outstanding(w.now).pop().unwrap();
     w.main_skill("created");
     w.replies("", &[call(), call()]);
-    let wanted = w.conv.outstanding();
+    let wanted = w.conv.outstanding(w.now);
     assert_eq!(wanted.len(), 2);
     assert!(wanted.iter().all(|d| d.id() != first.id()) && wanted[0].id() != wanted[1].id());
     w.skill_ends(&AgentId::orchestrator(), 1, Outcome::success("second"));

@@ -66,7 +66,7 @@ fn a_turn_that_is_continued_again_and_again_does_not_grow_without_end() {
     let mut w = fast(Mode::SingleLoop, limits);
     w.say("Read everything");
     for n in 0..100 {
-        let task = w.conv.current().unwrap();
+        let task = w.current().unwrap();
         for round in 0..6 {
             w.replies("", &[use_skill("1", "tasks.search", &json!({"query": format!("{n} {round}")}))]);
             w.main_skill(&"lorem ipsum ".repeat(2_000));

@@ -15,7 +15,7 @@ use crate::{
 
 /// Asks for `get_skill` until the iteration limit stops it.
 fn run_into_the_iteration_limit(w: &mut World) -> (&'static str, String) {
-    let task = w.conv.current().unwrap();
+    let task = w.current().unwrap();
     for n in 0..6 {
         w.replies("", &[tool("g", "get_skill", &json!({"search": format!("mail {n}")}))]);
     }
@@ -131,7 +131,7 @@ fn at_the_iteration_limit_the_turn_pauses_and_continue_goes_on_from_there() {
     let request = w.request();
     assert_eq!(request.messages[..before.len()], before, "nothing that was done is forgotten or asked again");
     assert!(w.last_shown().contains("Do not repeat actions that were already completed"));
-    let turn = w.conv.turn.as_ref().unwrap();
+    let turn = w.conv.turns.first().unwrap();
     assert_eq!((turn.main.round, turn.main.rounds_max, turn.plan.calls_committed()), (1, 6, 0));
     w.replies("", &[dispatch("a", &[])]);
     assert!(w.results()[0].contains("already used"), "its result is still known");

@@ -41,7 +41,7 @@ fn between_rounds_of_a_turn_the_request_only_grows_at_its_end() {
     let mut requests = vec![w.request()];
     let mut step = |w: &mut World, text: &str, calls: &[crate::message::ToolCall]| {
         w.replies(text, calls);
-        if w.conv.turn.is_some() {
+        if !w.conv.turns.is_empty() {
             requests.push(w.request());
         }
     };

@@ -162,7 +162,7 @@ fn acting(w: &World) -> Vec<AgentId> {
 }
 
 fn main_thinks(w: &World) -> bool {
-    w.conv.turn.as_ref().is_some_and(|t| t.main.phase == Phase::Thinking)
+    w.conv.turns.first().is_some_and(|t| t.main.phase == Phase::Thinking)
 }
 
 fn outcome(status: Status) -> Outcome {
@@ -282,7 +282,7 @@ fn accepted_dispatches(w: &World) -> Vec<(TaskId, AgentId)> {
     let mut conv = Conversation::new(w.conv.id, w.conv.user.clone());
     for event in &w.log {
         conv.apply(event);
-        let Some(turn) = &conv.turn else { continue };
+        let Some(turn) = conv.turns.first() else { continue };
         for node in turn.plan.nodes() {
             // Those of a continued turn belong to the turn before.
             let is_new = turn.plan.before() <= turn.plan.nodes().iter().position(|n| n == node).unwrap_or(0);

@@ -25,6 +25,7 @@ pub struct World {
     pub limits: TurnLimits,
     pub mode: Mode,
     pub facts: PromptFacts,
+    pub route: Vec<String>,
     /// Facts are not read until [`World::begin`].
     pub slow_facts: bool,
     /// The live sub-agents.
@@ -66,6 +67,7 @@ impl World {
             skills,
             limits,
             mode,
+            route: Vec::new(),
             slow_facts: false,
             agents: BTreeMap::new(),
             now: Micros(1_000_000_000),
@@ -81,9 +83,7 @@ impl World {
             client_id: String::new(),
             text: text.to_owned(),
             source: "cli".to_owned(),
-            priority: crate::event::Priority::default(),
-            mode: None,
-            preamble: Vec::new(),
+            ..Inbound::default()
         }
     }
 
@@ -108,8 +108,8 @@ impl World {
 
     /// The facts of the next turn are read.
     pub fn begin(&mut self) {
-        let Some(Directive::BeginTurn { task }) = self.conv.outstanding().pop() else { panic!("nothing to begin") };
-        let body = EventBody::TurnStarted { mode: self.mode, facts: self.facts.clone(), limits: self.limits.clone() };
+        let Some(Directive::BeginTurn { task }) = self.conv.outstanding(self.now).pop() else { panic!("nothing to begin") };
+        let body = EventBody::TurnStarted { mode: self.mode, facts: self.facts.clone(), limits: self.limits.clone(), route: self.route.clone() };
         self.record(task, AgentId::orchestrator(), body);
     }
 
@@ -151,7 +151,7 @@ impl World {
     }
 
     fn perform(&mut self) {
-        let wanted = self.conv.outstanding();
+        let wanted = self.conv.outstanding(self.now);
         let ids: BTreeSet<_> = wanted.iter().map(Directive::id).collect();
         assert_eq!(ids.len(), wanted.len(), "every directive has an id of its own");
         let runs: BTreeSet<AgentId> = wanted
@@ -161,7 +161,7 @@ impl World {
         self.agents.retain(|agent, _| runs.contains(agent));
         for agent in runs {
             if !self.agents.contains_key(&agent) {
-                let turn = self.conv.sub_turn(&agent).expect("a running agent has a state");
+                let turn = self.conv.sub_turn(self.task(), &agent).expect("a running agent has a state");
                 self.agents.insert(agent.clone(), turn);
             }
             if let Some(report) = self.agents[&agent].report(self.now) {
@@ -177,7 +177,7 @@ impl World {
     pub fn restart(&mut self, cause: ResumeCause) {
         self.conv = self.refolded();
         self.agents.clear();
-        match self.conv.current() {
+        match self.current() {
             Some(task) => self.record(task, AgentId::orchestrator(), EventBody::Resumed { cause }),
             None => self.record_all(Vec::new()),
         }
@@ -193,8 +193,13 @@ impl World {
 
     // The model.
 
+    /// The oldest turn under way.
+    pub fn current(&self) -> Option<TaskId> {
+        self.conv.turns.first().map(|t| t.task)
+    }
+
     fn task(&self) -> TaskId {
-        self.conv.current().expect("a turn is under way")
+        self.current().expect("a turn is under way")
     }
 
     /// The main agent's model answers.
@@ -203,7 +208,7 @@ impl World {
     }
 
     pub fn replies_with(&mut self, reply: &ModelReply) {
-        let turn = self.conv.turn.as_ref().expect("a turn is under way");
+        let turn = self.conv.turns.first().expect("a turn is under way");
         assert!(turn.main.awaits(turn.main.round), "nobody waits for the model: {:?}", turn.main.phase);
         let calls = resolve(reply, turn.task, &turn.main, None, &self.skills, &turn.limits);
         let body = replied(turn.main.round, reply, calls);
@@ -211,7 +216,7 @@ impl World {
     }
 
     pub fn model_fails(&mut self, kind: ModelErrorKind) {
-        let round = self.conv.turn.as_ref().expect("a turn").main.round;
+        let round = self.conv.turns.first().expect("a turn").main.round;
         let body = EventBody::ModelFailed { round, error: ModelError::new(kind, "so it is") };
         self.record(self.task(), AgentId::orchestrator(), body);
     }
@@ -277,7 +282,7 @@ impl World {
     fn wanted(&self, who: &AgentId) -> Vec<Directive> {
         let all = match self.agents.get(who) {
             Some(turn) => turn.outstanding(),
-            None => self.conv.outstanding(),
+            None => self.conv.outstanding(self.now),
         };
         all.into_iter().filter(|d| matches!(d, Directive::CallSkill { agent, .. } if agent == who)).collect()
     }
@@ -330,7 +335,7 @@ impl World {
     // What is seen.
 
     pub fn request(&self) -> ModelRequest {
-        self.conv.request().expect("a turn is under way")
+        self.conv.request(self.task()).expect("a turn is under way")
     }
 
     /// The last message that the main agent's model is sent.
@@ -403,7 +408,7 @@ impl World {
         }
         if !self.conv.is_idle() {
             assert!(
-                !self.conv.outstanding().is_empty() || self.conv.decide().is_some(),
+                !self.conv.outstanding(self.now).is_empty() || self.conv.decide().is_some(),
                 "nothing moves: {:?}",
                 self.conv
             );
@@ -425,17 +430,16 @@ impl World {
                 assert!(ended.insert(event.task), "a second final event: {event:?}");
             }
         }
-        let mut open: BTreeSet<TaskId> = self.conv.inbox.iter().map(|(task, _)| *task).collect();
-        open.extend(self.conv.current());
         for event in &self.log {
             if matches!(event.body, EventBody::Received(_)) {
-                assert!(ended.contains(&event.task) != open.contains(&event.task), "{} is lost or doubled", event.task);
+                let open = self.conv.is_open(event.task);
+                assert!(ended.contains(&event.task) != open, "{} is lost or doubled", event.task);
             }
         }
     }
 
     fn check_limits(&self) {
-        let Some(turn) = &self.conv.turn else { return };
+        let Some(turn) = self.conv.turns.first() else { return };
         assert!(turn.plan.calls_committed() <= turn.limits.skill_calls_max);
         assert!(self.conv.window_calls(&turn.limits) <= turn.limits.window_calls_max);
         assert!(turn.main.calls_used <= turn.main.calls_max);
@@ -470,7 +474,7 @@ pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     conv.at = Micros(0);
-    if let Some(turn) = &mut conv.turn
+    if let Some(turn) = conv.turns.first_mut()
         && let Phase::Acting(calls) = &mut turn.main.phase
     {
         calls.iter_mut().for_each(|open| open.started = false);

@@ -1,0 +1,288 @@
+//! Accepted messages on their way to a turn, and those that never get one of their own: orders about tasks, and messages
+//! that are answered with another's answer.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    conversation::{Clock, Conversation, Lane, Turn},
+    directive::Directive,
+};
+use crate::{
+    context::Exchange,
+    event::{EventBody, Inbound, OrderVerb, Priority},
+    ids::TaskId,
+    limits::{Deadline, Deadlines},
+    time::Micros,
+};
+
+/// What a message that steered a turn is answered with, once the turn has its answer.
+const TAKEN_UP: &str = "Taken up in the answer to your earlier message.";
+
+/// An accepted message whose turn has not begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pending {
+    /// Its task.
+    pub task: TaskId,
+    /// The message.
+    pub inbound: Inbound,
+    /// Since when its deadlines count: its acceptance, its due time, or when it was let go on.
+    pub at: Micros,
+    /// Held back by its user.
+    pub held: bool,
+    /// How often its hard deadline has passed.
+    pub late: u32,
+}
+
+impl Pending {
+    pub(super) fn new(task: TaskId, inbound: Inbound, at: Micros) -> Self {
+        let at = inbound.not_before.map_or(at, |due| due.max(at));
+        Self { task, inbound, at, held: false, late: 0 }
+    }
+
+    /// When it is due, if that was said.
+    #[must_use]
+    pub const fn not_before(&self) -> Option<Micros> {
+        self.inbound.not_before
+    }
+}
+
+/// An order about tasks (S3 5.8).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// Its task.
+    pub task: TaskId,
+    /// The message.
+    pub inbound: Inbound,
+    /// What it was understood to mean: from then on just this is done.
+    pub meant: Option<Meant>,
+}
+
+/// What an order was understood to mean.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meant {
+    /// What is done.
+    pub verb: OrderVerb,
+    /// With which tasks.
+    pub targets: Vec<TaskId>,
+    /// What the user is told.
+    pub text: String,
+}
+
+impl Order {
+    pub(super) fn directive(&self) -> Directive {
+        match &self.meant {
+            None => Directive::Understand { task: self.task, text: self.inbound.text.clone() },
+            Some(Meant { verb, targets, text }) => Directive::CarryOut {
+                task: self.task,
+                verb: *verb,
+                targets: targets.clone(),
+                text: text.clone(),
+            },
+        }
+    }
+}
+
+/// The same work as another task's: answered with its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    /// Its task.
+    pub task: TaskId,
+    /// Whose answer it gets.
+    pub into: TaskId,
+}
+
+impl Conversation {
+    pub(super) fn received(&mut self, task: TaskId, inbound: &Inbound) {
+        if self.is_open(task) || self.finished.contains(&task) {
+            return;
+        }
+        if inbound.order {
+            self.orders.push(Order { task, inbound: inbound.clone(), meant: None });
+        } else if let Some(into) = inbound.same_as.filter(|into| self.is_open(*into)) {
+            self.joined.push(Joined { task, into });
+        } else if let Some(turn) = self.turns.iter_mut().rfind(|t| inbound.steer && t.can_hear()) {
+            turn.heard.push((task, inbound.clone()));
+        } else {
+            self.inbox.push_back(Pending::new(task, inbound.clone(), self.at));
+        }
+    }
+
+    /// The message whose turn may begin in a lane: the oldest that is not held back, if no turn holds the lane up.
+    pub(super) fn next_in(&self, lane: Lane) -> Option<&Pending> {
+        if self.turns.iter().any(|t| t.lane == lane && !t.aside) {
+            return None;
+        }
+        self.inbox.iter().find(|p| !p.held && Lane::of(p.inbound.priority) == lane)
+    }
+
+    /// Whether a message's turn may begin now.
+    #[must_use]
+    pub fn may_begin(&self, task: TaskId) -> Option<&Inbound> {
+        Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane)).find(|p| p.task == task).map(|p| &p.inbound)
+    }
+
+    pub(super) fn take_next(&mut self, task: TaskId) -> Option<Pending> {
+        self.may_begin(task)?;
+        let at = self.inbox.iter().position(|p| p.task == task)?;
+        self.inbox.remove(at)
+    }
+
+    pub(super) fn cancel(&mut self, task: TaskId) {
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+            turn.cancelled = true;
+        } else if self.is_open(task)
+            && !self.cancelled.contains(&task)
+            && !self.owed.iter().any(|(owed, _)| *owed == task)
+        {
+            self.cancelled.push(task);
+        }
+    }
+
+    /// Holds a task back, or lets it go on. A turn that was held back once does not hold up its lane again.
+    pub(super) fn hold(&mut self, task: TaskId, held: bool) {
+        let at = self.at;
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.suspended != held) {
+            turn.suspended = held;
+            turn.aside = true;
+            turn.clock = Clock::starting(at);
+        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.held != held) {
+            pending.held = held;
+            pending.at = pending.at.max(at);
+        }
+    }
+
+    pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+            turn.inbound.priority = priority;
+        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) {
+            pending.inbound.priority = priority;
+        }
+    }
+
+    pub(super) fn ordered(&mut self, task: TaskId, verb: OrderVerb, targets: &[TaskId], text: &str) {
+        if let Some(order) = self.orders.iter_mut().find(|o| o.task == task && o.meant.is_none()) {
+            order.meant = Some(Meant { verb, targets: targets.to_vec(), text: text.to_owned() });
+        }
+    }
+
+    /// A message that has waited too long. Says whether there is one.
+    pub(super) fn pending_late(&mut self, task: TaskId) -> bool {
+        let at = self.at;
+        let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) else { return false };
+        pending.late = pending.late.saturating_add(1);
+        pending.at = at;
+        true
+    }
+
+    /// Takes out a message that ends without a turn of its own; false if there is none.
+    pub(super) fn leave(&mut self, task: TaskId, text: &str) -> bool {
+        if let Some(at) = self.inbox.iter().position(|p| p.task == task) {
+            self.inbox.remove(at);
+        } else if let Some(at) = self.orders.iter().position(|o| o.task == task) {
+            let order = self.orders.remove(at);
+            self.history.push(Exchange { user: order.inbound.text, answer: text.to_owned() });
+        } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
+            self.joined.remove(at);
+        } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {
+            self.owed.remove(at);
+        } else {
+            return self.turns.iter_mut().any(|t| t.forget(task));
+        }
+        true
+    }
+
+    /// A task has its final: those that are the same work are owed the same.
+    pub(super) fn release_joined(&mut self, task: TaskId, body: &EventBody) {
+        let (released, rest): (Vec<_>, Vec<_>) = self.joined.drain(..).partition(|j| j.into == task);
+        self.joined = rest;
+        self.owed.extend(released.into_iter().map(|j| (j.task, alike(body))));
+    }
+
+    /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
+    #[must_use]
+    pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
+        let turns = self.turns.iter().filter(|t| !t.suspended && !t.cancelled && t.main.ending().is_none()).filter_map(
+            |t| {
+                let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
+                Some((at, t.task, hard))
+            },
+        );
+        let pending = self.inbox.iter().filter(|p| !p.held).map(|p| {
+            let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
+            (p.at.plus_ms(i64::try_from(hard_ms).unwrap_or(i64::MAX)), p.task, true)
+        });
+        turns.chain(pending).min()
+    }
+
+    /// When the next message is due whose time has not come.
+    #[must_use]
+    pub fn next_due(&self, now: Micros) -> Option<Micros> {
+        Lane::ALL
+            .into_iter()
+            .filter_map(|lane| self.next_in(lane))
+            .filter_map(Pending::not_before)
+            .filter(|at| *at > now)
+            .min()
+    }
+}
+
+impl Clock {
+    fn next(self, deadline: Deadline) -> Option<(Micros, bool)> {
+        let after = |ms: u64| self.from.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+        match (self.soft_passed, self.hard_passed) {
+            (_, true) => None,
+            (true, false) => Some((after(deadline.hard_ms), true)),
+            (false, false) if deadline.soft_ms < deadline.hard_ms => Some((after(deadline.soft_ms), false)),
+            (false, false) => Some((after(deadline.hard_ms), true)),
+        }
+    }
+}
+
+impl Turn {
+    /// Whether a message may still join it.
+    pub(super) const fn can_hear(&self) -> bool {
+        !self.cancelled && !self.clock.hard_passed && self.main.ending().is_none()
+    }
+
+    /// Whether a message steers it.
+    pub(super) fn is_steered_by(&self, task: TaskId) -> bool {
+        self.told.contains(&task) || self.heard.iter().any(|(heard, _)| *heard == task)
+    }
+
+    /// A message that steers it ends by itself; what its model was told stays told.
+    fn forget(&mut self, task: TaskId) -> bool {
+        let steered = self.is_steered_by(task);
+        self.told.retain(|told| *told != task);
+        self.heard.retain(|(heard, _)| *heard != task);
+        steered
+    }
+}
+
+/// The same answer, for the same work.
+fn alike(body: &EventBody) -> EventBody {
+    match body {
+        // What it cost is counted with the task that did it, and a letter is kept once.
+        EventBody::Answered { text, paused, .. } => {
+            EventBody::Answered { text: text.clone(), paused: *paused, usage: crate::message::Usage::default() }
+        }
+        EventBody::Failed { code, text, detail, .. } => EventBody::Failed {
+            code: code.clone(),
+            text: text.clone(),
+            detail: detail.clone(),
+            letter: None,
+        },
+        other => other.clone(),
+    }
+}
+
+/// What a message is told that steered a turn.
+pub(super) fn taken_up(body: &EventBody) -> EventBody {
+    match body {
+        EventBody::Answered { .. } => EventBody::Answered {
+            text: TAKEN_UP.to_owned(),
+            paused: false,
+            usage: crate::message::Usage::default(),
+        },
+        other => alike(other),
+    }
+}

@@ -1,0 +1,145 @@
+//! Final words on their way, and the notifications that they became.
+
+use annie_core::{
+    ids::{ConversationId, OutboxId, TaskId, UserId},
+    ports::{Fut, Notification, Outbox, OutboxRow, StoreError},
+    time::Micros,
+};
+use sqlx::sqlite::SqliteRow;
+
+use super::{
+    SqliteStore,
+    errors::corrupt,
+    rows::{Columns, json, signed},
+    statements::{Statements, arguments},
+};
+
+pub(super) const OUTBOX: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
+     t.state, o.text, o.at FROM outbox o CROSS JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
+     WHERE o.delivered_at IS NULL ORDER BY o.at, o.id LIMIT $1";
+pub(super) const NOTIFICATIONS: &str = "SELECT id, user_id, text, tasks, at FROM notifications \
+     WHERE user_id = $1 AND id > $2 ORDER BY id LIMIT $3";
+pub(super) const LAST_NOTIFIED: &str = "SELECT at FROM notifications WHERE user_id = $1 ORDER BY id DESC LIMIT 1";
+/// Ids are bound as one JSON list of hexadecimal words, so that any number of them is the same statement.
+pub(super) const DELIVERED: &str = "UPDATE outbox SET delivered_at = ? WHERE delivered_at IS NULL \
+     AND id IN (SELECT unhex(value) FROM json_each(?));";
+pub(super) const WAITING: &str = "SELECT count(*) FROM outbox WHERE delivered_at IS NULL AND user_id = ? \
+     AND id IN (SELECT unhex(value) FROM json_each(?));";
+const NOTIFY: &str = "INSERT INTO notifications (user_id, text, tasks, at) VALUES (?, ?, ?, ?) \
+     RETURNING id, user_id, text, tasks, at;";
+pub(super) const SWEEP_WORDS: &str = "UPDATE outbox SET text = '' WHERE delivered_at IS NOT NULL AND text <> '' \
+     AND delivered_at < ?;";
+const CHANGED: &str = "SELECT changes();";
+pub(super) const SWEEP_NOTIFICATIONS: &str = "DELETE FROM notifications WHERE at < ?;";
+
+impl Outbox for SqliteStore {
+    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(i64::from(limit));
+            self.list("reading the outbox", OUTBOX, bound, word_of).await
+        })
+    }
+
+    fn delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let mut statements = Statements::default();
+            statements.say(DELIVERED).with(at.0).with(hexes(ids.into_iter())?);
+            self.write("marking deliveries", statements).await?;
+            Ok(())
+        })
+    }
+
+    fn notify(
+        &self,
+        user: UserId,
+        text: String,
+        words: Vec<(OutboxId, TaskId)>,
+        at: Micros,
+    ) -> Fut<'_, Result<Option<Notification>, StoreError>> {
+        Box::pin(self.tell(user, text, words, at))
+    }
+
+    fn notifications(&self, user: UserId, after: u64, limit: u32) -> Fut<'_, Result<Vec<Notification>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(user.as_str().to_owned()).with(signed(after)).with(i64::from(limit));
+            self.list("reading notifications", NOTIFICATIONS, bound, notification_of).await
+        })
+    }
+
+    fn last_notified(&self, user: UserId) -> Fut<'_, Result<Option<Micros>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(user.as_str().to_owned());
+            let at = |row: &SqliteRow| Columns::of(row).at();
+            Ok(self.list("reading the last notification", LAST_NOTIFIED, bound, at).await?.pop())
+        })
+    }
+
+    fn sweep_outbox(&self, before: Micros) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(async move {
+            let mut pen = self.pen("sweeping the outbox").await?;
+            let mut statements = Statements::begin();
+            statements.say(SWEEP_WORDS).with(before.0).say(CHANGED);
+            statements.say(SWEEP_NOTIFICATIONS).with(before.0).say(CHANGED);
+            let swept = pen.begin(statements).await?;
+            pen.commit(Statements::default()).await?;
+            swept.iter().map(|row| Columns::of(row).count()).sum()
+        })
+    }
+}
+
+impl SqliteStore {
+    async fn tell(
+        &self,
+        user: UserId,
+        text: String,
+        words: Vec<(OutboxId, TaskId)>,
+        at: Micros,
+    ) -> Result<Option<Notification>, StoreError> {
+        const WHAT: &str = "keeping a notification";
+        let (ids, tasks): (std::collections::BTreeSet<_>, Vec<_>) = words.into_iter().unzip();
+        let count = ids.len() as u64;
+        let ids = hexes(ids.into_iter())?;
+        let mut pen = self.pen(WHAT).await?;
+        let mut ask = Statements::begin();
+        ask.say(WAITING).with(user.as_str().to_owned()).with(ids.clone());
+        let waiting = pen.begin(ask).await?.first().map(|row| Columns::of(row).count()).transpose()?;
+        if waiting != Some(count) {
+            pen.roll_back().await;
+            return Ok(None);
+        }
+        let mut tell = Statements::default();
+        tell.say(NOTIFY).with(user.as_str().to_owned()).with(text).with(json(&tasks)?).with(at.0);
+        tell.say(DELIVERED).with(at.0).with(ids);
+        let rows = pen.commit(tell).await?;
+        let row = rows.first().ok_or_else(|| corrupt(WHAT, "it was not kept"))?;
+        notification_of(row).map(Some)
+    }
+}
+
+fn hexes(ids: impl Iterator<Item = OutboxId>) -> Result<String, StoreError> {
+    json(&ids.map(|id| id.uuid().simple().to_string()).collect::<Vec<_>>())
+}
+
+fn word_of(row: &SqliteRow) -> Result<OutboxRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(OutboxRow {
+        id: row.id(OutboxId::from_uuid)?,
+        user: row.user()?,
+        task: row.id(TaskId::from_uuid)?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        title: row.take()?,
+        priority: row.word()?,
+        source: row.take()?,
+        state: row.word()?,
+        text: row.take()?,
+        at: row.at()?,
+    })
+}
+
+fn notification_of(row: &SqliteRow) -> Result<Notification, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(Notification { id: row.count()?, user: row.user()?, text: row.take()?, tasks: row.json()?, at: row.at()? })
+}
