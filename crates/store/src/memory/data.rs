@@ -6,7 +6,10 @@ use annie_core::{
     breaker::BreakerRow,
     event::{Event, NewEvent},
     ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
-    ports::{ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, Notification, OperationRow, Snapshot, TaskRow, TaskState, Todo},
+    ports::{
+        ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, Notification, OperationRow, Snapshot,
+        TaskRow, TaskState, Todo,
+    },
     projection::{self, Change},
     time::Micros,
 };
@@ -57,6 +60,17 @@ pub(super) struct KeptTodo {
     pub archived: bool,
 }
 
+/// A final word on its way.
+pub(super) struct Word {
+    pub user: UserId,
+    pub conversation: ConversationId,
+    pub task: TaskId,
+    /// Taken away when the word is swept: what remains is that it was delivered.
+    pub text: String,
+    pub at: Micros,
+    pub delivered_at: Option<Micros>,
+}
+
 /// Everything.
 #[derive(Default)]
 pub(super) struct Data {
@@ -64,7 +78,13 @@ pub(super) struct Data {
     pub tasks: BTreeMap<TaskId, TaskRow>,
     pub messages: BTreeMap<(UserId, String), Received>,
     pub intents: BTreeMap<IntentId, Intent>,
-    pub outbox: BTreeMap<OutboxId, (OutboxRow, Option<Micros>)>,
+    pub outbox: BTreeMap<OutboxId, Word>,
+    pub letters: BTreeMap<TaskId, LetterRow>,
+    pub operations: BTreeMap<OperationId, OperationRow>,
+    pub notifications: BTreeMap<u64, Notification>,
+    /// Places that were given to notifications.
+    pub notified: u64,
+    pub secrets: BTreeMap<&'static str, [u8; 32]>,
     pub todos: BTreeMap<(UserId, u64), KeptTodo>,
     pub memories: BTreeMap<(UserId, u64), Memory>,
     pub memory_intents: BTreeMap<(UserId, IntentId), (u64, bool)>,
@@ -113,15 +133,40 @@ impl Data {
         let seq = Seq(conversation.last().0 + 1);
         conversation.events.push(Event::placed(id, seq, event));
         conversation.updated_at = conversation.updated_at.max(at);
+        let mut ended = false;
         for (change, place) in changes.iter().zip(0..) {
-            self.project(id, user, (seq, place), change);
+            match change {
+                Change::TaskMoved { task, state, error, at } => {
+                    ended = self.move_task(id, *task, *state, error.as_ref(), *at);
+                }
+                // Only the event that ends a task makes it a dead letter.
+                Change::LetterPut { .. } if !ended => {}
+                _ => self.project(id, user, (seq, place), change),
+            }
         }
     }
 
     fn project(&mut self, id: ConversationId, user: &UserId, place: (Seq, usize), change: &Change) {
         match change {
             Change::TaskOpened { .. } => self.open_task(id, user, place.0, change),
-            Change::TaskMoved { task, state, error, at } => self.move_task(id, *task, *state, error.as_ref(), *at),
+            Change::TaskMoved { .. } => {}
+            Change::TaskHeld { task, held } => self.change_task(id, *task, |row| {
+                row.state = match (held, row.started_at) {
+                    (true, _) => TaskState::Suspended,
+                    (false, Some(_)) => TaskState::Running,
+                    (false, None) => TaskState::Queued,
+                };
+            }),
+            Change::TaskReprioritised { task, priority } => {
+                self.change_task(id, *task, |row| row.priority = *priority);
+            }
+            Change::TaskDeferred { task, until } => {
+                self.change_task(id, *task, |row| row.not_before = Some(*until));
+            }
+            Change::LetterPut { .. }
+            | Change::LetterMoved { .. }
+            | Change::OperationOpened { .. }
+            | Change::OperationClosed { .. } => self.project_work(id, user, change),
             Change::IntentPlanned { intent, task, skill, effect, .. } => {
                 self.intents.entry(*intent).or_insert_with(|| Intent {
                     conversation: id,
@@ -149,23 +194,24 @@ impl Data {
                 }
             }
             Change::OutboxPut { id: out, task, text, at } => {
-                self.outbox.entry(*out).or_insert_with(|| {
-                    let row = OutboxRow {
-                        id: *out,
-                        user: user.clone(),
-                        task: *task,
-                        conversation: id,
-                        text: text.clone(),
-                        at: *at,
-                    };
-                    (row, None)
+                self.outbox.entry(*out).or_insert_with(|| Word {
+                    user: user.clone(),
+                    conversation: id,
+                    task: *task,
+                    text: text.clone(),
+                    at: *at,
+                    delivered_at: None,
                 });
             }
         }
     }
 
     fn open_task(&mut self, id: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, at } = change else { return };
+        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } =
+            change
+        else {
+            return;
+        };
         let received = Received { task: *task, conversation: id, seq, text_sha256: *text_sha256 };
         self.messages.insert((user.clone(), client_id.clone()), received);
         self.tasks.insert(
@@ -179,6 +225,8 @@ impl Data {
                 source: source.clone(),
                 title: title.clone(),
                 received_at: *at,
+                not_before: *not_before,
+                after: after.clone(),
                 started_at: None,
                 ended_at: None,
                 error: None,
@@ -189,16 +237,34 @@ impl Data {
         }
     }
 
-    fn move_task(&mut self, id: ConversationId, task: TaskId, state: TaskState, error: Option<&String>, at: Micros) {
-        let row = self.tasks.get_mut(&task).filter(|row| row.conversation == id && !row.state.is_ended());
-        let Some(row) = row else { return };
-        row.state = state;
-        if state == TaskState::Running {
-            row.started_at.get_or_insert(at);
-        }
-        if state.is_ended() {
-            row.ended_at = Some(at);
-            row.error = error.cloned();
+    /// Whether this ended it.
+    fn move_task(
+        &mut self,
+        id: ConversationId,
+        task: TaskId,
+        state: TaskState,
+        error: Option<&String>,
+        at: Micros,
+    ) -> bool {
+        let mut ended = false;
+        self.change_task(id, task, |row| {
+            row.state = state;
+            if state == TaskState::Running {
+                row.started_at.get_or_insert(at);
+            }
+            if state.is_ended() {
+                row.ended_at = Some(at);
+                row.error = error.cloned();
+                ended = true;
+            }
+        });
+        ended
+    }
+
+    /// A task that has ended does not change again.
+    fn change_task(&mut self, id: ConversationId, task: TaskId, change: impl FnOnce(&mut TaskRow)) {
+        if let Some(row) = self.tasks.get_mut(&task).filter(|row| row.conversation == id && !row.state.is_ended()) {
+            change(row);
         }
     }
 
@@ -207,8 +273,10 @@ impl Data {
         self.tasks.clear();
         self.messages.clear();
         self.intents.clear();
+        self.letters.clear();
+        self.operations.clear();
         let delivered: BTreeMap<OutboxId, Option<Micros>> =
-            std::mem::take(&mut self.outbox).into_iter().map(|(id, (_, at))| (id, at)).collect();
+            std::mem::take(&mut self.outbox).into_iter().map(|(id, word)| (id, word.delivered_at)).collect();
         let mut read = 0;
         let logs: Vec<_> = self
             .conversations
@@ -226,8 +294,8 @@ impl Data {
                 read += 1;
             }
         }
-        for (id, (_, at)) in &mut self.outbox {
-            *at = delivered.get(id).copied().flatten();
+        for (id, word) in &mut self.outbox {
+            word.delivered_at = delivered.get(id).copied().flatten();
         }
         read
     }

@@ -5,10 +5,12 @@
 mod data;
 mod log;
 mod memories;
+mod outbox;
 mod plain;
 mod records;
 mod search;
 mod todos;
+mod work;
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, OutboxId, TaskId},
-    ports::{ConversationRow, Fut, IntentRow, OutboxRow, Records, StoreError, TaskRow},
+    ids::{ConversationId, TaskId},
+    ports::{ConversationRow, Fut, IntentRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 
@@ -56,24 +56,6 @@ impl Records for MemoryStore {
             let mut found: Vec<_> = data.intents.values().filter(|i| i.row.task == task).collect();
             found.sort_by_key(|intent| intent.place);
             found.into_iter().map(|intent| intent.row.clone()).collect()
-        }))
-    }
-
-    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
-        Box::pin(self.read("outbox", move |data| {
-            let waiting = data.outbox.values().filter(|(_, delivered)| delivered.is_none());
-            let mut rows: Vec<_> = waiting.map(|(row, _)| row.clone()).collect();
-            rows.sort_by_key(|row| (row.at, row.id));
-            rows.truncate(limit as usize);
-            rows
-        }))
-    }
-
-    fn delivered(&self, id: OutboxId, at: Micros) -> Fut<'_, Result<(), StoreError>> {
-        Box::pin(self.write("delivered", move |data| {
-            if let Some((_, delivered)) = data.outbox.get_mut(&id) {
-                delivered.get_or_insert(at);
-            }
         }))
     }
 

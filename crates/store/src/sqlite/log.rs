@@ -26,7 +26,8 @@ const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (conversation_id, seq, v, stat
      ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
      WHERE excluded.seq >= snapshots.seq";
 pub(super) const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks \
-     WHERE state IN ('queued', 'running', 'suspended') GROUP BY conversation_id, user_id ORDER BY min(received_at), conversation_id";
+     WHERE state IN ('queued', 'running', 'suspended') GROUP BY conversation_id, user_id \
+     ORDER BY min(received_at), conversation_id";
 
 impl Log for SqliteStore {
     fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>> {

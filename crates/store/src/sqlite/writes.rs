@@ -268,7 +268,8 @@ impl Writes {
     }
 
     fn open_task(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } = change
+        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } =
+            change
         else {
             return;
         };

@@ -1,0 +1,160 @@
+//! Dead letters and long-running operations.
+
+use std::cmp::Reverse;
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, OperationId, TaskId, UserId},
+    letter::LetterState,
+    ports::{Fut, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
+    projection::Change,
+    time::Micros,
+};
+
+use super::{MemoryStore, data::Data};
+
+impl Data {
+    /// What an event changes among letters and operations.
+    pub fn project_work(&mut self, id: ConversationId, user: &UserId, change: &Change) {
+        match change {
+            Change::LetterPut { .. } => self.put_letter(id, user, change),
+            Change::LetterMoved { task, state, retry, at } => {
+                let kept = self.letters.get_mut(task).filter(|kept| kept.conversation == id);
+                if let Some(kept) = kept.filter(|kept| kept.state == LetterState::Waiting) {
+                    (kept.state, kept.retried_by, kept.changed_at) = (*state, *retry, *at);
+                }
+            }
+            Change::OperationOpened { operation, task, intent, skill, at } => {
+                self.operations.entry(operation.id).or_insert_with(|| OperationRow {
+                    id: operation.id,
+                    user: user.clone(),
+                    conversation: id,
+                    task: *task,
+                    intent: *intent,
+                    skill: skill.clone(),
+                    opened_at: *at,
+                    expires_at: operation.expires_at,
+                    closed_by: None,
+                    closed_at: None,
+                });
+            }
+            Change::OperationClosed { operation, by, at } => {
+                let kept = self.operations.get_mut(operation).filter(|kept| kept.conversation == id);
+                if let Some(kept) = kept.filter(|kept| kept.closed_by.is_none()) {
+                    (kept.closed_by, kept.closed_at) = (Some(*by), Some(*at));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn put_letter(&mut self, id: ConversationId, user: &UserId, change: &Change) {
+        let Change::LetterPut { task, letter, code, text, detail, at } = change else { return };
+        let Some(row) = self.tasks.get(task) else { return };
+        self.letters.entry(*task).or_insert_with(|| LetterRow {
+            task: *task,
+            user: user.clone(),
+            conversation: id,
+            title: row.title.clone(),
+            priority: row.priority,
+            code: code.clone(),
+            text: text.clone(),
+            detail: detail.clone(),
+            letter: letter.clone(),
+            state: LetterState::Waiting,
+            retried_by: None,
+            failed_at: *at,
+            changed_at: *at,
+        });
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &LetterRow> {
+        self.letters.values().filter(|row| row.state == LetterState::Waiting)
+    }
+}
+
+impl Letters for MemoryStore {
+    fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>> {
+        Box::pin(self.read("letter", move |data| data.letters.get(&task).filter(|row| scope.sees(&row.user)).cloned()))
+    }
+
+    fn letters(
+        &self,
+        scope: Scope,
+        state: Option<LetterState>,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
+        Box::pin(self.read("letters", move |data| {
+            let seen = data.letters.values().filter(|row| scope.sees(&row.user) && row.failed_at < before);
+            let mut rows: Vec<_> = seen.filter(|row| state.is_none_or(|state| row.state == state)).cloned().collect();
+            rows.sort_by_key(|row| Reverse((row.failed_at, row.task)));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn due_letters(
+        &self,
+        now: Micros,
+        archive_before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
+        Box::pin(self.read("due_letters", move |data| {
+            let mut rows: Vec<_> = data
+                .waiting()
+                .filter(|row| row.letter.retry_at.is_some_and(|at| at <= now) || row.letter.since < archive_before)
+                .cloned()
+                .collect();
+            rows.sort_by_key(|row| (row.letter.since, row.task));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn letters_waiting(&self) -> Fut<'_, Result<LettersWaiting, StoreError>> {
+        Box::pin(self.read("letters_waiting", |data| LettersWaiting {
+            count: data.waiting().count() as u64,
+            next_retry_at: data.waiting().filter_map(|row| row.letter.retry_at).min(),
+            oldest_since: data.waiting().map(|row| row.letter.since).min(),
+        }))
+    }
+}
+
+impl Operations for MemoryStore {
+    fn operation(&self, scope: Scope, id: OperationId) -> Fut<'_, Result<Option<OperationRow>, StoreError>> {
+        Box::pin(
+            self.read("operation", move |data| data.operations.get(&id).filter(|row| scope.sees(&row.user)).cloned()),
+        )
+    }
+
+    fn operations(
+        &self,
+        scope: Scope,
+        open: bool,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
+        Box::pin(self.read("operations", move |data| {
+            let seen = data.operations.values().filter(|row| scope.sees(&row.user) && row.opened_at < before);
+            let mut rows: Vec<_> = seen.filter(|row| !(open && row.closed_by.is_some())).cloned().collect();
+            rows.sort_by_key(|row| Reverse((row.opened_at, row.id)));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn expiring_operations(&self, until: Micros, limit: u32) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
+        Box::pin(self.read("expiring_operations", move |data| {
+            let awaited = data.operations.values().filter(|row| row.closed_by.is_none() && row.expires_at <= until);
+            let mut rows: Vec<_> = awaited.cloned().collect();
+            rows.sort_by_key(|row| (row.expires_at, row.id));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
+    fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(self.write("secret", move |data| *data.secrets.entry(name).or_insert(fresh)))
+    }
+}

@@ -1,0 +1,48 @@
+//! The questions that are asked again and again find their rows by an index, however much has been kept.
+// A test says what went wrong by panicking.
+#![allow(clippy::unwrap_used)]
+
+use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
+
+use super::{MIGRATIONS, letters, log, operations, outbox, records};
+
+/// How the database would answer, one line for each step.
+async fn plan(sql: &'static str) -> Vec<String> {
+    let mut db = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    MIGRATIONS.run_direct(None, &mut db, false).await.unwrap();
+    let rows = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).fetch_all(&mut db).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>("detail")).collect()
+}
+
+#[tokio::test]
+async fn what_is_asked_often_uses_an_index() {
+    for (sql, index) in [
+        (records::OPEN_TASKS, "tasks_open"),
+        (log::OPEN_CONVERSATIONS, "tasks_open"),
+        (letters::LETTER, "PRIMARY KEY"),
+        (letters::LETTERS, "letters_by_time"),
+        (letters::LETTERS_OF_USER, "letters_by_user"),
+        (letters::DUE_LETTERS, "letters_to_retry"),
+        (letters::DUE_LETTERS, "letters_to_archive"),
+        (letters::LETTERS_WAITING, "letters_to_retry"),
+        (letters::LETTERS_WAITING, "letters_to_archive"),
+        (operations::OPERATION, "PRIMARY KEY"),
+        (operations::OPERATIONS, "operations_by_time"),
+        (operations::OPERATIONS_OF_USER, "operations_by_user"),
+        (operations::EXPIRING_OPERATIONS, "operations_open"),
+        (outbox::OUTBOX, "outbox_waiting"),
+        (outbox::NOTIFICATIONS, "notifications_by_user"),
+        (outbox::LAST_NOTIFIED, "notifications_by_user"),
+        (outbox::DELIVERED, "PRIMARY KEY"),
+        (outbox::WAITING, "PRIMARY KEY"),
+        (outbox::SWEEP_WORDS, "outbox_to_sweep"),
+        (outbox::SWEEP_NOTIFICATIONS, "notifications_by_time"),
+    ] {
+        let steps = plan(sql).await;
+        assert!(steps.iter().any(|step| step.contains(index)), "{index} for {sql}: {steps:#?}");
+        // A partial index may be read from end to end: it holds only what is wanted.
+        let through = |step: &String| step.starts_with("SCAN") && !step.contains(" INDEX ");
+        let tables: Vec<_> = steps.iter().filter(|step| through(step) && !step.contains("json_each")).collect();
+        assert!(tables.iter().all(|step| step.contains("CONSTANT ROW")), "{sql}: {steps:#?}");
+    }
+}
