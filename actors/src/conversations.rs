@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{Cancelled, Engine, EngineArgs, EngineMsg},
+    engine::{Control, Controlled, Engine, EngineArgs, EngineMsg},
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
     supervise::{Budget, BudgetLimits, stop_child},
@@ -52,18 +52,20 @@ pub enum ConversationsMsg {
     Rescan,
     /// What the log said.
     Scanned(Result<Vec<(ConversationId, UserId)>, StoreError>),
-    /// Cancel a task.
-    Cancel {
+    /// Do something with a task.
+    Control {
         /// Of which conversation.
         conversation: ConversationId,
         /// Whose.
         user: UserId,
-        /// Which.
+        /// With which.
         task: TaskId,
+        /// What.
+        control: Control,
         /// Who asks.
         by: String,
         /// Whom to answer.
-        reply: oneshot::Sender<Cancelled>,
+        reply: oneshot::Sender<Controlled>,
     },
     /// An Engine would leave memory, if no wake-up is on its way.
     MayHibernate {
@@ -98,7 +100,7 @@ impl Named for ConversationsMsg {
             Self::Wake { .. } => "Wake",
             Self::Rescan => "Rescan",
             Self::Scanned(_) => "Scanned",
-            Self::Cancel { .. } => "Cancel",
+            Self::Control { .. } => "Control",
             Self::MayHibernate { .. } => "MayHibernate",
             Self::StartAgain(_) => "StartAgain",
             Self::Parked { .. } => "Parked",
@@ -176,10 +178,10 @@ impl Node for Conversations {
             }
             ConversationsMsg::Rescan => scan(ctx, state),
             ConversationsMsg::Scanned(found) => scanned(ctx, state, found).await,
-            ConversationsMsg::Cancel { conversation, user, task, by, reply } => {
+            ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
                 if let Some(engine) = engine(ctx, state, conversation, user).await {
                     // If it dies over it, whoever asked hears of a crash and may ask again.
-                    let _ = engine.cast(EngineMsg::Cancel { task, by, reply });
+                    let _ = engine.cast(EngineMsg::Control { task, control, by, reply });
                 }
             }
             ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen } => {

@@ -7,9 +7,11 @@ mod conversations;
 mod effects;
 mod engine;
 mod hub;
+mod jobs;
 mod kernel;
 mod log_writer;
 mod observe;
+mod operations;
 mod park;
 mod root;
 mod scheduler;
@@ -20,10 +22,11 @@ mod tasks;
 mod watchdog;
 mod wiring;
 
+pub use engine::Control;
 pub use kernel::{
     Follow, Health, Kernel, KernelError, Operation, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
 };
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};
 pub use services::MakeService;
-pub use wiring::{Backend, KernelLimits, Profile, Profiles};
+pub use wiring::{Backend, KernelLimits, Profile, Profiles, Routing};

@@ -3,6 +3,7 @@
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
+    letter::Letter,
     ports::{Append, Fence},
     time::Micros,
 };
@@ -36,6 +37,11 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
                        can resume it; a new conversation works."
                         .to_owned(),
                 detail: "the engine used up its restart budget".to_owned(),
+                letter: Some(Letter {
+                    tried: vec!["the engine used up its restart budget".to_owned()],
+                    since: at,
+                    retry_at: None,
+                }),
             },
         })
         .collect();

@@ -213,6 +213,8 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     round,
                     request: turn.request(),
                     ms_max: left_ms.min(wiring.limits.round_ms_max),
+                    route: turn.route.clone(),
+                    shift_ms: 0,
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;
@@ -238,7 +240,10 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     me.tell(SubAgentMsg::SkillFinished(Box::new(done)));
                 });
             }
-            Directive::BeginTurn { .. } | Directive::RunAgent { .. } => {}
+            Directive::BeginTurn { .. }
+            | Directive::RunAgent { .. }
+            | Directive::Understand { .. }
+            | Directive::CarryOut { .. } => {}
         }
     }
 }

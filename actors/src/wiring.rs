@@ -6,8 +6,10 @@ use annie_core::{
     breaker::BreakerLimits,
     event::Mode,
     ids::NodeIncarnation,
-    limits::TurnLimits,
+    limits::{Deadlines, TurnLimits},
+    message::ModelError,
     ports::{Catalog, Env, Model, SkillRunner, Store},
+    route::{BackendFacts, FailOver, RouteMode, RouteTable, fail_over},
 };
 
 use crate::{
@@ -16,6 +18,7 @@ use crate::{
     hub::Hub,
     log_writer::LogMsg,
     observe::Handle,
+    operations::OperationKeys,
     scheduler::{Leases, SchedulerMsg},
     services::ServiceList,
 };
@@ -59,6 +62,8 @@ pub struct KernelLimits {
     pub stuck_ms_max: u64,
     /// The longest message, in bytes.
     pub message_bytes_max: usize,
+    /// When tasks should have come to an end.
+    pub deadlines: Deadlines,
     /// How many waiting tasks a user may have in each class, and all users together.
     pub queue: annie_core::queue::QueueLimits,
 }
@@ -74,6 +79,7 @@ impl Default for KernelLimits {
             engines_max: 20_000,
             stuck_ms_max: 30_000,
             message_bytes_max: 256 * 1024,
+            deadlines: Deadlines::default(),
             queue: annie_core::queue::QueueLimits::default(),
         }
     }
@@ -89,6 +95,8 @@ pub(crate) struct Wiring {
     pub backends: BTreeMap<String, Backend>,
     pub profiles: Profiles,
     pub limits: KernelLimits,
+    pub routing: Routing,
+    pub operations: OperationKeys,
     pub hub: Arc<Hub>,
     pub leases: Arc<Leases>,
     pub log: Handle<LogMsg>,
@@ -98,6 +106,34 @@ pub(crate) struct Wiring {
     /// Long-running work of the resources (the skill folder's watcher) and of the doors (listeners).
     pub resources: Arc<ServiceList>,
     pub doors: Arc<ServiceList>,
+}
+
+/// Who runs what.
+#[derive(Debug, Clone)]
+pub struct Routing {
+    /// The rules.
+    pub table: RouteTable,
+    /// How far they are trusted.
+    pub mode: RouteMode,
+    /// The backends as the rules see them, in the order of the configuration.
+    pub facts: Vec<BackendFacts>,
+}
+
+impl Routing {
+    /// Who may run a round that this backend of its route has failed, in order.
+    #[must_use]
+    pub fn after(&self, route: &[String], failed: &str, error: &ModelError) -> Vec<String> {
+        let of = |name: &str| self.facts.iter().find(|f| f.name == name);
+        let Some(by) = of(failed) else { return Vec::new() };
+        let size = |name: &str| of(name).map_or(0, |f| f.context_tokens_max.unwrap_or(u32::MAX));
+        let how = fail_over(error, by);
+        let may = |name: &&String| match how {
+            FailOver::No => false,
+            FailOver::Next => true,
+            FailOver::Larger => size(name) > size(failed),
+        };
+        route.iter().filter(|name| *name != failed).filter(may).cloned().collect()
+    }
 }
 
 /// Profiles by user, and the one for everybody else.

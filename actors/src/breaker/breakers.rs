@@ -110,6 +110,7 @@ async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str)
         store: state.wiring.store.clone(),
         runner: state.wiring.runner.clone(),
         log: state.wiring.log.clone(),
+        operations: state.wiring.operations.clone(),
     };
     match ctx.spawn::<CircuitBreaker>(&format!("breaker:{skill}"), args).await {
         Ok(addr) => {

@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::{
     log_writer::LogMsg,
     observe::{Context, Handle, Named, Node, NodeError},
+    operations::OperationKeys,
     tasks::{Tasks, caught},
 };
 
@@ -109,6 +110,7 @@ pub struct BreakerArgs {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runner: Arc<dyn SkillRunner>,
     pub(crate) log: Handle<LogMsg>,
+    pub(crate) operations: OperationKeys,
 }
 
 /// A breaker's state.

@@ -56,7 +56,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
         }
     }
     let wait = Duration::from_millis(request.skill.timeout_ms);
-    let ran = tokio::time::timeout(wait, caught(args.runner.run(call(env, &request)))).await;
+    let ran = tokio::time::timeout(wait, caught(args.runner.run(call(args, env, &request)))).await;
     let outcome = match ran {
         Ok(Ok(outcome)) => outcome.clipped(),
         Ok(Err(panic)) => broke_off(&request, "panic", &format!("{} broke down: {panic}", request.skill.skill)),
@@ -72,7 +72,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
     Ran { answer: RunAnswer::Done(outcome), ran: true }
 }
 
-fn call(env: &Env, request: &RunRequest) -> SkillCall {
+fn call(args: &BreakerArgs, env: &Env, request: &RunRequest) -> SkillCall {
     SkillCall {
         intent: request.skill.intent,
         skill: request.skill.skill.clone(),
@@ -83,6 +83,7 @@ fn call(env: &Env, request: &RunRequest) -> SkillCall {
         agent: request.agent.clone(),
         now: env.now(),
         timezone: request.timezone.clone(),
+        operation: args.operations.grant(request.skill.intent),
     }
 }
 
@@ -120,7 +121,7 @@ fn broke_off(request: &RunRequest, error_type: &str, text: &str) -> Outcome {
 /// A `once` run was started and its receipt is missing: the skill may know, otherwise nobody does.
 async fn find_out(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Outcome {
     let wait = Duration::from_millis(RECONCILE_MS_MAX);
-    match tokio::time::timeout(wait, caught(args.runner.reconcile(call(env, request)))).await {
+    match tokio::time::timeout(wait, caught(args.runner.reconcile(call(args, env, request)))).await {
         Ok(Ok(Some(outcome))) => outcome.clipped(),
         Ok(_) | Err(_) => Outcome::unknown(
             format!(

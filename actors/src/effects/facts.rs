@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use annie_core::{
+    classify::{Brevity, Mood},
     context::skills_text,
     event::{Inbound, Mode, PromptFacts},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
@@ -32,6 +33,7 @@ pub(crate) async fn read_facts(
     conversation: ConversationId,
     task: TaskId,
     inbound: &Inbound,
+    said: Option<&str>,
 ) -> (Mode, PromptFacts, TurnLimits) {
     let mode = inbound.mode.unwrap_or(wiring.limits.mode);
     let limits = wiring.limits.turn.clone();
@@ -55,7 +57,10 @@ pub(crate) async fn read_facts(
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
         local_now,
-        spoken: spoken(wiring, profile, &skills, (user, conversation, task), &inbound.text).await,
+        spoken: spoken(wiring, profile, &skills, (user, conversation, task), &inbound.text)
+            .await
+            .or_else(|| said.map(str::to_owned)),
+        tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         todo_summary,
         memories,
     };
@@ -79,6 +84,18 @@ async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: St
         }
     };
     (summary, memories)
+}
+
+/// How the answer should sound, for the prompt (S3 12.1).
+const fn tone(mood: &Mood) -> &'static str {
+    match (mood.brevity, mood.nudges) {
+        (Brevity::Minimal, _) => "Answer in as few words as possible, and suggest nothing that was not asked for.",
+        (Brevity::Short, false) => "Answer briefly, and suggest nothing that was not asked for.",
+        (Brevity::Short, true) => "Answer briefly.",
+        (Brevity::Full, _) => "There is time: details and what else belongs to it are welcome.",
+        (Brevity::Normal, false) => "Suggest nothing that was not asked for.",
+        (Brevity::Normal, true) => "",
+    }
 }
 
 fn summary_line(summary: &TodoSummary) -> String {
@@ -115,8 +132,9 @@ async fn spoken(
         return None;
     }
     let agent = AgentId::orchestrator();
+    let intent = IntentId::for_call(task, &agent, "slash");
     let call = SkillCall {
-        intent: IntentId::for_call(task, &agent, "slash"),
+        intent,
         skill: name.to_owned(),
         arguments: json!({"args": arguments.trim()}),
         user: user.clone(),
@@ -125,6 +143,7 @@ async fn spoken(
         agent,
         now: wiring.env.now(),
         timezone: profile.timezone.clone(),
+        operation: wiring.operations.grant(intent),
     };
     let run = caught(wiring.runner.run(call));
     let read = tokio::time::timeout(Duration::from_millis(READ_MS_MAX), run).await.ok()?.ok()?;

@@ -3,8 +3,12 @@
 
 mod facts;
 mod model;
+mod order;
+mod route;
 mod skill;
 
 pub(crate) use facts::read_facts;
 pub(crate) use model::{ModelCall, ModelDone, call_model};
+pub(crate) use order::{carry_out_order, understand_order};
+pub(crate) use route::{Routed, route};
 pub(crate) use skill::{SkillDone, call_skill};

@@ -8,14 +8,18 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{Draft, DraftSink},
+    route,
 };
 
 use crate::{
     hub::Live,
-    scheduler::{PermitRequest, acquire},
+    scheduler::{PermitRequest, Verdict, acquire},
     tasks::caught,
-    wiring::Wiring,
+    wiring::{Backend, Wiring},
 };
+
+/// Who asks, for a backend that works by itself.
+const PERSONA: &str = "You work for Annie, an assistant, on one task of a user. Do it, and report in words what you did.";
 
 /// A round to run.
 pub(crate) struct ModelCall {
@@ -28,6 +32,10 @@ pub(crate) struct ModelCall {
     pub request: ModelRequest,
     /// How long it may take after its permit, in milliseconds.
     pub ms_max: u64,
+    /// The backends that may run it, the one meant first.
+    pub route: Vec<String>,
+    /// The user's mood moves it among its equals, in milliseconds.
+    pub shift_ms: i64,
 }
 
 /// What a round came to.
@@ -41,39 +49,80 @@ pub(crate) struct ModelDone {
     pub ran_ms: u64,
 }
 
+/// Runs a round on the first backend of its route that takes it. If that one fails in a way that another may not, the round
+/// is tried on the next (S3 10.4), with a permit of its own.
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
+    let mut route = call.route.clone();
+    let mut ran_ms = 0;
+    loop {
+        let done = call_once(&wiring, &call, route.clone()).await;
+        ran_ms += done.ran_ms;
+        let rest = match &done.result {
+            Err(error) => wiring.routing.after(&route, &done.backend, error),
+            Ok(_) => Vec::new(),
+        };
+        if rest.is_empty() {
+            return ModelDone { ran_ms, ..done };
+        }
+        metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
+        tracing::info!(task = %call.task, from = done.backend, to = ?rest, "a round is tried on another backend");
+        route = rest;
+    }
+}
+
+async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -> ModelDone {
     let clock = wiring.env.clock.clone();
     let wanted = PermitRequest {
         task: call.task,
         user: call.user.clone(),
         conversation: call.conversation,
         priority: call.priority,
-        since: wiring.env.now(),
+        since: wiring.env.now().plus_ms(call.shift_ms),
+        route,
     };
-    let permit = acquire(&wiring, wanted).await;
+    let done = |result, backend, ran_ms| ModelDone { task: call.task, round: call.round, result, backend, ran_ms };
+    let permit = match acquire(wiring, wanted).await {
+        Ok(permit) => permit,
+        Err(why) => return done(Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string())), String::new(), 0),
+    };
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let result = match wiring.backends.get(&backend) {
-        Some(endpoint) => {
-            let sink = sink(&wiring, &call);
-            let wait = Duration::from_millis(call.ms_max);
-            match tokio::time::timeout(wait, caught(endpoint.model.call(&call.request, sink))).await {
-                Ok(Ok(result)) => result,
-                Ok(Err(panic)) => {
-                    Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}")))
-                }
-                Err(_) => {
-                    let detail = format!("no complete answer within {} s", call.ms_max / 1_000);
-                    Err(ModelError::new(ModelErrorKind::Timeout, detail))
-                }
-            }
-        }
+        Some(endpoint) => run(wiring, call, endpoint).await,
         None => Err(ModelError::new(ModelErrorKind::Unavailable, format!("there is no backend {backend:?}"))),
     };
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
-    permit.give_back(ran_us / 1_000);
+    permit.give_back(ran_us / 1_000, Verdict::of(&result));
     measure(&backend, &result, ran_us);
-    ModelDone { task: call.task, round: call.round, result, backend, ran_ms: ran_us / 1_000 }
+    done(result, backend, ran_us / 1_000)
+}
+
+async fn run(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<ModelReply, ModelError> {
+    let sink = sink(wiring, call);
+    let wait = Duration::from_millis(call.ms_max);
+    // A backend that works by itself is given the task, not the conversation (S3 10.6).
+    let handed_over = endpoint.facts.acts.then(|| hand_over(call, endpoint));
+    let request = handed_over.as_ref().unwrap_or(&call.request);
+    match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
+        Err(_) => {
+            let detail = format!("no complete answer within {} s", call.ms_max / 1_000);
+            Err(ModelError::new(ModelErrorKind::Timeout, detail))
+        }
+    }
+}
+
+fn hand_over(call: &ModelCall, endpoint: &Backend) -> ModelRequest {
+    const TOKENS_MAX: u32 = 8_000;
+    let tokens_max = endpoint.facts.context_tokens_max.unwrap_or(TOKENS_MAX);
+    ModelRequest {
+        messages: route::hand_over(PERSONA, &call.request.messages, tokens_max),
+        stable_messages: 0,
+        system: Vec::new(),
+        tools: Vec::new(),
+        ..call.request.clone()
+    }
 }
 
 /// Drafts of the agent that answers the user go straight to the listeners; a sub-agent's are nobody's business.

@@ -16,6 +16,12 @@ use crate::{
     sub_agent::{SubAgent, SubAgentArgs},
 };
 
+/// Its place under the Engine: its own name, unless another turn's agent has the same.
+fn seat_name(state: &EngineState, task: TaskId, agent: &AgentId) -> String {
+    let is_taken = state.agents.values().any(|s| s.agent == *agent);
+    if is_taken { format!("agent:{agent}:{task}") } else { format!("agent:{agent}") }
+}
+
 /// Starts a sub-agent, unless it runs.
 pub(super) async fn run(
     ctx: &Context<Engine>,
@@ -26,9 +32,9 @@ pub(super) async fn run(
     if state.agents.values().any(|s| s.task == task && s.agent == agent) {
         return Ok(());
     }
-    let Some(turn) = state.conv.sub_turn(&agent) else { return Ok(()) };
+    let Some(turn) = state.conv.sub_turn(task, &agent) else { return Ok(()) };
     let args = SubAgentArgs { wiring: state.wiring.clone(), turn, epoch: state.epoch, engine: ctx.me() };
-    match ctx.spawn::<SubAgent>(&format!("agent:{agent}"), args).await {
+    match ctx.spawn::<SubAgent>(&seat_name(state, task, &agent), args).await {
         Ok(addr) => {
             state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr });
             Ok(())
@@ -68,9 +74,8 @@ pub(super) async fn finished(
 }
 
 fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
-    state.conv.turn.as_ref().is_some_and(|turn| {
-        turn.task == task
-            && !turn.cancelled
+    state.conv.turn(task).is_some_and(|turn| {
+        !turn.cancelled
             && turn.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
     })
 }

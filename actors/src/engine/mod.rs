@@ -8,7 +8,9 @@
 //! and then what is outstanding is compared with what is under way.
 
 mod agents;
+mod clock;
 mod model;
+mod orders;
 mod perform;
 mod record;
 mod thaw;
@@ -20,10 +22,11 @@ use std::{
 };
 
 use annie_core::{
-    event::{AgentReport, Event, EventBody, Mode, NewEvent, PromptFacts, ResumeCause},
+    event::{AgentReport, Event, Mode, NewEvent, Priority, PromptFacts, ResumeCause},
     ids::{AgentId, ConversationId, Epoch, Seq, TaskId, UserId},
     limits::TurnLimits,
-    turn::{Conversation, DirectiveId},
+    time::Micros,
+    turn::{Conversation, DirectiveId, Meant, Turn},
 };
 use ractor::ActorId;
 use serde_json::{Value, json};
@@ -31,19 +34,32 @@ use tokio::sync::oneshot;
 
 use crate::{
     conversations::ConversationsMsg,
-    effects::{ModelDone, SkillDone},
+    effects::{ModelDone, Routed, SkillDone},
     observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
     sub_agent::SubAgentMsg,
     tasks::Tasks,
     wiring::Wiring,
 };
 
-/// What became of a request to cancel.
+/// What is done with a task from outside (S3 5.2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancelled {
-    /// The task will end as cancelled, or just did.
-    Yes,
-    /// It had ended before.
+pub enum Control {
+    /// End it.
+    Cancel,
+    /// Start no further round of it until it is let go on.
+    Suspend,
+    /// Let it go on.
+    Continue,
+    /// Change its class.
+    Reprioritise(Priority),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Controlled {
+    /// It is done, or was so before.
+    Done,
+    /// The task had ended before.
     TooLate,
 }
 
@@ -51,14 +67,16 @@ pub enum Cancelled {
 pub enum EngineMsg {
     /// A message is in the log. Only a wake-up: without the event the log is asked.
     Wake(Option<Arc<Event>>),
-    /// Cancel a task.
-    Cancel {
-        /// Which.
+    /// Do something with a task.
+    Control {
+        /// With which.
         task: TaskId,
+        /// What.
+        control: Control,
         /// Who asks.
         by: String,
         /// Whom to answer.
-        reply: oneshot::Sender<Cancelled>,
+        reply: oneshot::Sender<Controlled>,
     },
     /// A turn's facts are read.
     FactsRead {
@@ -70,7 +88,25 @@ pub enum EngineMsg {
         facts: Box<PromptFacts>,
         /// Its limits.
         limits: TurnLimits,
+        /// The backends that may run it, and why those.
+        route: Box<Routed>,
     },
+    /// An order about tasks is understood.
+    Understood {
+        /// The order's task.
+        task: TaskId,
+        /// What it means.
+        meant: Meant,
+    },
+    /// An order is carried out.
+    CarriedOut {
+        /// The order's task.
+        task: TaskId,
+        /// What the user is told.
+        text: String,
+    },
+    /// A deadline may have passed, or a message may be due.
+    Clock,
     /// A round of the main agent is over.
     ModelReplied(Box<ModelDone>),
     /// A skill call of the main agent is over.
@@ -101,7 +137,10 @@ impl Named for EngineMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Wake(_) => "Wake",
-            Self::Cancel { .. } => "Cancel",
+            Self::Control { .. } => "Control",
+            Self::Understood { .. } => "Understood",
+            Self::CarriedOut { .. } => "CarriedOut",
+            Self::Clock => "Clock",
             Self::FactsRead { .. } => "FactsRead",
             Self::ModelReplied(_) => "ModelReplied",
             Self::SkillFinished(_) => "SkillFinished",
@@ -128,6 +167,7 @@ pub(crate) enum EngineTask {
     Effect(DirectiveId),
     IdleTimer,
     SaveTimer,
+    Clock,
 }
 
 /// A running sub-agent.
@@ -154,6 +194,8 @@ pub(crate) struct EngineState {
     pub snapshot_at: Seq,
     pub wakes_seen: u64,
     pub quiet_periods: u64,
+    /// When the clock's timer goes off.
+    pub clock_at: Option<Micros>,
 }
 
 /// One conversation at work.
@@ -179,6 +221,7 @@ impl Node for Engine {
             snapshot_at: Seq(0),
             wakes_seen: 0,
             quiet_periods: 0,
+            clock_at: None,
         })
     }
 
@@ -189,11 +232,14 @@ impl Node for Engine {
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
         match msg {
             EngineMsg::Wake(event) => wake(ctx, state, event).await,
-            EngineMsg::Cancel { task, by, reply } => cancel(ctx, state, task, by, reply).await,
-            EngineMsg::FactsRead { task, mode, facts, limits } => {
+            EngineMsg::Control { task, control, by, reply } => orders::control(ctx, state, task, control, by, reply).await,
+            EngineMsg::FactsRead { task, mode, facts, limits, route } => {
                 state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
-                record::begin(ctx, state, task, mode, *facts, limits).await
+                record::begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
             }
+            EngineMsg::Understood { task, meant } => orders::understood(ctx, state, task, meant).await,
+            EngineMsg::CarriedOut { task, text } => orders::carried_out(ctx, state, task, text).await,
+            EngineMsg::Clock => clock::strike(ctx, state).await,
             EngineMsg::Save => {
                 state.tasks.remove(&EngineTask::SaveTimer);
                 record::save(ctx, state).await
@@ -228,24 +274,28 @@ impl Node for Engine {
     }
 
     fn view(state: &EngineState) -> Value {
-        let turn = state.conv.turn.as_ref().map(|t| {
-            let agents: Vec<Value> = t
-                .plan
-                .nodes()
-                .iter()
-                .map(|n| json!({"agent": n.spec.agent, "mission": n.spec.mission, "state": n.state}))
-                .collect();
-            json!({
-                "task": t.task, "mode": t.mode, "round": t.main.round, "started_at": t.started_at,
-                "cancelled": t.cancelled, "crashes": t.crashes, "agents": agents
-            })
-        });
+        let turns: Vec<Value> = state.conv.turns.iter().map(view_of).collect();
         json!({
             "conversation": state.conv.id, "user": state.conv.user, "epoch": state.epoch, "seq": state.conv.seq,
-            "inbox": state.conv.inbox.len(), "turn": turn, "paused": state.conv.paused.is_some(),
-            "tasks": state.tasks.len()
+            "inbox": state.conv.inbox.len(), "orders": state.conv.orders.len(), "turns": turns,
+            "paused": state.conv.paused.is_some(), "tasks": state.tasks.len()
         })
     }
+}
+
+fn view_of(turn: &Turn) -> Value {
+    let agents: Vec<Value> = turn
+        .plan
+        .nodes()
+        .iter()
+        .map(|n| json!({"agent": n.spec.agent, "mission": n.spec.mission, "state": n.state}))
+        .collect();
+    json!({
+        "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,
+        "priority": turn.inbound.priority, "route": turn.route, "started_at": turn.started_at,
+        "suspended": turn.suspended, "deferred_until": turn.deferral.until, "cancelled": turn.cancelled,
+        "crashes": turn.crashes, "agents": agents
+    })
 }
 
 /// A message is in the log. Without the event, somebody is not sure that its wake-up came: the log is asked.
@@ -267,23 +317,6 @@ fn take_in(state: &mut EngineState, event: &Event) {
     if event.seq > state.read_to && state.woken.insert(event.seq) {
         state.conv.apply(event);
     }
-}
-
-async fn cancel(
-    ctx: &Context<Engine>,
-    state: &mut EngineState,
-    task: TaskId,
-    by: String,
-    reply: oneshot::Sender<Cancelled>,
-) -> Result<(), NodeError> {
-    let known = state.conv.current() == Some(task) || state.conv.inbox.iter().any(|(t, _)| *t == task);
-    if known {
-        let body = EventBody::CancelRequested { by };
-        record::record(ctx, state, task, AgentId::orchestrator(), body).await?;
-    }
-    // Whoever asked may have left.
-    let _ = reply.send(if known { Cancelled::Yes } else { Cancelled::TooLate });
-    Ok(())
 }
 
 /// Starts the clock of a quiet period.

@@ -7,17 +7,18 @@ use annie_core::turn::{Directive, DirectiveId};
 use super::{Engine, EngineMsg, EngineState, EngineTask, agents};
 use crate::{
     breaker::RunRequest,
-    effects::{ModelCall, call_model, call_skill, read_facts},
+    effects::{ModelCall, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    let wanted = state.conv.outstanding();
+    let wanted = state.conv.outstanding(ctx.now());
     let ids: HashSet<DirectiveId> = wanted.iter().map(Directive::id).collect();
+    let is_idle = state.conv.is_idle();
     state.tasks.retain(|task| match task {
         EngineTask::Effect(id) => ids.contains(id),
-        EngineTask::IdleTimer => wanted.is_empty(),
-        EngineTask::SaveTimer => true,
+        EngineTask::IdleTimer => is_idle,
+        EngineTask::SaveTimer | EngineTask::Clock => true,
     });
     agents::dismiss_unwanted(state, &ids);
     for directive in wanted {
@@ -39,25 +40,28 @@ async fn start(
     let (user, conversation) = (state.conv.user.clone(), state.conv.id);
     match directive {
         Directive::BeginTurn { task } => {
-            let Some((_, inbound)) = state.conv.inbox.iter().find(|(t, _)| *t == task).cloned() else { return Ok(()) };
+            let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             state.tasks.spawn(EngineTask::Effect(id), async move {
-                let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound).await;
+                let route = route(&wiring, &inbound);
+                let said = route.stripped.as_deref();
+                let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, said).await;
                 // If it does not arrive this life is over, and the next one begins the turn.
-                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits });
+                me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route: Box::new(route) });
             });
         }
         Directive::CallModel { task, agent, round } => {
-            let (Some(request), Some(turn)) = (state.conv.request(), &state.conv.turn) else { return Ok(()) };
+            let (Some(request), Some(turn)) = (state.conv.request(task), state.conv.turn(task)) else { return Ok(()) };
             let ms_max = wiring.limits.round_ms_max;
-            let priority = turn.inbound.priority;
-            let call = ModelCall { task, user, conversation, agent, priority, round, request, ms_max };
+            let (priority, route) = (turn.inbound.priority, turn.route.clone());
+            let shift_ms = turn.inbound.mood.map_or(0, |m| m.order_shift_ms);
+            let call = ModelCall { task, user, conversation, agent, priority, round, request, ms_max, route, shift_ms };
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
             });
         }
         Directive::CallSkill { task, agent, call_id, skill, started_before } => {
-            let timezone = state.conv.turn.as_ref().map(|t| t.facts.timezone.clone()).unwrap_or_default();
+            let timezone = state.conv.turn(task).map(|t| t.facts.timezone.clone()).unwrap_or_default();
             let epoch = state.epoch;
             let request = RunRequest {
                 skill,
@@ -74,6 +78,22 @@ async fn start(
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_skill(wiring, request).await;
                 me.tell(EngineMsg::SkillFinished(Box::new(done)));
+            });
+        }
+        Directive::Understand { task, text } => {
+            let source = state.conv.orders.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
+            state.tasks.spawn(EngineTask::Effect(id), async move {
+                let words = (text.as_str(), source.as_deref().unwrap_or_default());
+                let meant = understand_order(&wiring, &user, conversation, task, words).await;
+                // If one of these does not arrive this life is over, and the next one asks again.
+                me.tell(EngineMsg::Understood { task, meant });
+            });
+        }
+        Directive::CarryOut { task, verb, targets, text } => {
+            let by = format!("order:{task}");
+            state.tasks.spawn(EngineTask::Effect(id), async move {
+                let text = carry_out_order(&wiring, &user, verb, &targets, text, &by).await;
+                me.tell(EngineMsg::CarriedOut { task, text });
             });
         }
         Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,

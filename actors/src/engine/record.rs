@@ -9,8 +9,9 @@ use annie_core::{
     ports::{Append, AppendError, Fence},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, perform, rest};
+use super::{Engine, EngineMsg, EngineState, EngineTask, clock, perform, rest};
 use crate::{
+    effects::Routed,
     log_writer::{LogError, append},
     observe::{Context, NodeError},
     scheduler::SchedulerMsg,
@@ -40,25 +41,23 @@ pub(super) async fn begin(
     ctx: &Context<Engine>,
     state: &mut EngineState,
     task: TaskId,
-    mode: Mode,
-    facts: PromptFacts,
-    limits: TurnLimits,
+    beginning: Beginning,
 ) -> Result<(), NodeError> {
-    let next = state.conv.inbox.front().filter(|(t, _)| *t == task && state.conv.turn.is_none());
-    let Some(asked) = next.map(|(_, inbound)| inbound.mode.is_some()) else {
-        // It was cancelled while its facts were read.
+    let Some(inbound) = state.conv.may_begin(task) else {
+        // It was cancelled or held back while its facts were read.
         return Ok(());
     };
-    let why = if asked { "the message asks for it" } else { "it is the configured mode" };
-    let others = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct].into_iter().filter(|m| *m != mode);
-    let decided = EventBody::Decided {
-        component: "engine".to_owned(),
-        decision: format!("run in mode {}", mode.as_str()),
-        reasoning: why.to_owned(),
-        alternatives: others.map(|m| m.as_str().to_owned()).collect(),
-    };
+    let Beginning { mode, facts, limits, route } = beginning;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
-    let events = vec![new(EventBody::TurnStarted { mode, facts, limits }), new(decided)];
+    let mut events = vec![new(mode_decided(mode, inbound.mode.is_some()))];
+    if let Some(decided) = route.decided {
+        events.push(new(decided));
+    }
+    events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates }));
+    if let Some(text) = route.refused {
+        events.push(new(EventBody::Failed { code: "no_backend".to_owned(), text, detail: String::new(), letter: None }));
+        return record_all(ctx, state, events).await;
+    }
     if state.cause.is_some() {
         return record_all(ctx, state, events).await;
     }
@@ -73,6 +72,25 @@ pub(super) async fn begin(
         me.tell(EngineMsg::Save);
     });
     perform::perform(ctx, state).await
+}
+
+/// What a turn begins with.
+pub(super) struct Beginning {
+    pub mode: Mode,
+    pub facts: PromptFacts,
+    pub limits: TurnLimits,
+    pub route: Routed,
+}
+
+fn mode_decided(mode: Mode, asked: bool) -> EventBody {
+    let why = if asked { "the message asks for it" } else { "it is the configured mode" };
+    let others = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct].into_iter().filter(|m| *m != mode);
+    EventBody::Decided {
+        component: "engine".to_owned(),
+        decision: format!("run in mode {}", mode.as_str()),
+        reasoning: why.to_owned(),
+        alternatives: others.map(|m| m.as_str().to_owned()).collect(),
+    }
 }
 
 /// Stores what has waited.
@@ -108,6 +126,7 @@ pub(super) async fn record_all(
         return Ok(());
     }
     perform::perform(ctx, state).await?;
+    clock::wind(ctx, state);
     if state.conv.is_idle() {
         rest(ctx, state);
     }
@@ -119,7 +138,7 @@ pub(super) async fn record_all(
 async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<bool, NodeError> {
     let mut events = std::mem::take(&mut state.unsaved);
     events.extend(new);
-    let ended: Vec<TaskId> = events.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
+    let told: Vec<SchedulerMsg> = events.iter().filter_map(for_scheduler).collect();
     ctx.fault_point("deciding").await?;
     let count = events.len() as u64;
     let what =
@@ -135,9 +154,22 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
         Err(e) => return Err(NodeError::new(format!("an append failed: {e}"))),
     }
     ctx.fault_point("stored").await?;
-    for task in ended {
+    for news in told {
         // If it is lost, the scheduler's next life learns from the task table.
-        state.wiring.scheduler.tell(SchedulerMsg::Ended { task });
+        state.wiring.scheduler.tell(news);
     }
     Ok(true)
+}
+
+/// What the scheduler has to know of an event that is stored.
+fn for_scheduler(event: &NewEvent) -> Option<SchedulerMsg> {
+    let task = event.task;
+    match &event.body {
+        EventBody::Suspended { .. } => Some(SchedulerMsg::Hold { task, held: true }),
+        EventBody::Continued { .. } => Some(SchedulerMsg::Hold { task, held: false }),
+        EventBody::Deferred { until, .. } => Some(SchedulerMsg::Defer { task, until: *until }),
+        EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
+        body if body.is_final() => Some(SchedulerMsg::Ended { task }),
+        _ => None,
+    }
 }

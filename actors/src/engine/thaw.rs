@@ -1,7 +1,7 @@
 //! Coming to life: claim the conversation, read the log, take up what was open. And going: keep a snapshot.
 
 use annie_core::{
-    event::{Event, EventBody, Scope},
+    event::{Event, EventBody, NewEvent, Scope},
     ids::{AgentId, Seq},
     ports::Snapshot,
     turn::{Conversation, STATE_VERSION},
@@ -49,14 +49,20 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     // The former life may have stored an event and died before anybody was told.
     state.wiring.hub.publish(id, Live::Unsure);
     ctx.fault_point("folded").await?;
-    let resumed = match (state.cause, &state.conv.turn) {
-        (Some(cause), Some(turn)) => Some((turn.task, EventBody::Resumed { cause })),
-        _ => None,
-    };
-    match resumed {
-        Some((task, body)) => record::record(ctx, state, task, AgentId::orchestrator(), body).await,
-        None => record::go_on(ctx, state).await,
-    }
+    // A turn that only waits to be let go on had no part in the death.
+    let resumed = state.cause.into_iter().flat_map(|cause| {
+        let turns = state.conv.turns.iter().filter(|t| !t.suspended);
+        turns.map(move |turn| (turn.task, cause))
+    });
+    let at = ctx.now();
+    let events = resumed.map(|(task, cause)| NewEvent {
+        at,
+        task,
+        agent: AgentId::orchestrator(),
+        body: EventBody::Resumed { cause },
+    });
+    let events = events.collect();
+    record::record_all(ctx, state, events).await
 }
 
 async fn read_after(state: &EngineState, mut after: Seq) -> Result<Vec<Event>, NodeError> {

@@ -13,6 +13,7 @@ use std::{
 use annie_core::{
     ids::NodeIncarnation,
     ports::{Catalog, Env, SkillRunner, Store},
+    route::{RouteMode, RouteTable},
 };
 use tokio::sync::watch;
 
@@ -23,12 +24,13 @@ use crate::{
     hub::Hub,
     log_writer::{LogArgs, LogWriter},
     observe::{Directory, Path, System},
+    operations::{OperationKeys, SECRET},
     root::{Root, RootArgs},
     scheduler::{Leases, Scheduler, SchedulerArgs},
     services::{MakeService, ServiceList, Services, ServicesMsg},
     supervise::{BudgetLimits, ChildSpec, Supervisor, SupervisorArgs, stop_child},
     watchdog,
-    wiring::{Backend, KernelLimits, Profiles, Wiring},
+    wiring::{Backend, KernelLimits, Profiles, Routing, Wiring},
 };
 
 /// What a kernel is made of.
@@ -47,6 +49,8 @@ pub struct Parts {
     pub profiles: Profiles,
     /// Limits and choices.
     pub limits: KernelLimits,
+    /// The rules by which a backend is chosen, and how far they are trusted.
+    pub routing: (RouteTable, RouteMode),
 }
 
 /// Why a kernel ended.
@@ -79,6 +83,13 @@ impl Kernel {
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
         let slots: Vec<(String, u32)> = parts.backends.iter().map(|b| (b.name.clone(), b.slots.max(1))).collect();
+        let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
+        let secret = parts.store.secret(SECRET, fresh).await?;
+        let routing = Routing {
+            table: parts.routing.0,
+            mode: parts.routing.1,
+            facts: parts.backends.iter().map(|b| b.facts.clone()).collect(),
+        };
         let wiring = Arc::new(Wiring {
             node: NodeIncarnation::from_uuid(parts.env.uuid()),
             env: parts.env,
@@ -88,6 +99,8 @@ impl Kernel {
             backends: parts.backends.into_iter().map(|b| (b.name.clone(), b)).collect::<BTreeMap<_, _>>(),
             profiles: parts.profiles,
             limits: parts.limits,
+            routing,
+            operations: OperationKeys::new(secret),
             hub: Arc::new(Hub::default()),
             leases: Arc::new(Leases::default()),
             log: system.handle(&root.child("infra").child("log")),

@@ -2,6 +2,7 @@
 //! may not see is not found (invariant 17).
 
 mod boot;
+mod jobs;
 mod operate;
 mod stream;
 mod submit;
@@ -35,6 +36,12 @@ pub enum KernelError {
     /// The queue is full.
     #[error("{0}")]
     Full(Refusal),
+    /// A running turn was steered a moment ago.
+    #[error("this conversation was steered a moment ago: try again in {retry_after_ms} ms, or send it as a message of its own")]
+    TooSoon {
+        /// When it may be steered again, in milliseconds.
+        retry_after_ms: u64,
+    },
     /// The same id was used for another message.
     #[error("this message id was already used for another message ({task})")]
     Conflict {

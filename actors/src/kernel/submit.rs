@@ -3,15 +3,18 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use annie_core::{
-    event::{EventBody, Inbound, Mode, NewEvent, Priority, Scope},
-    ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    classify::{Basis, Classified, Emotion, classify, mood},
+    event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry},
+    ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
+    jobs::{JobRequest, resolve, understand},
     ports::{Append, AppendError, Fence},
+    queue::WorkKey,
+    time::Micros,
 };
 
 use super::{Kernel, KernelError};
 use crate::{
-    conversations::ConversationsMsg,
-    engine::Cancelled,
+    jobs,
     log_writer::{LogError, append},
     observe::Handle,
     scheduler::{Place, SchedulerMsg},
@@ -19,6 +22,8 @@ use crate::{
 
 /// How long a place may take to be answered, in milliseconds.
 const ADMIT_MS_MAX: u64 = 5_000;
+/// Tasks that one may wait for.
+const AFTER_MAX: usize = 64;
 /// The longest client id, in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
@@ -35,12 +40,30 @@ pub struct Submission {
     pub client_id: Option<String>,
     /// Through which door.
     pub source: String,
-    /// Its class.
-    pub priority: Priority,
+    /// The class asked for; nothing means that source and words decide (S3 13).
+    pub priority: Option<Priority>,
     /// The mode asked for.
     pub mode: Option<Mode>,
     /// What a stateless front end says came before.
     pub preamble: Vec<(String, String)>,
+    /// It joins the turn under way, if there is one, instead of waiting behind it.
+    pub steer: bool,
+    /// Names the work: equal work of the same user under this name that waits already is done once, and answers both.
+    pub name: Option<String>,
+    /// It must not leave the house.
+    pub private: bool,
+    /// How the user feels, where the front end knows it, and how sure that is, from 0 to 1.
+    pub emotion: Option<(Emotion, f32)>,
+    /// It does not begin before this.
+    pub not_before: Option<Micros>,
+    /// Its first round starts when these tasks of the same user have ended.
+    pub after: Vec<TaskId>,
+    /// Its words are never an order about tasks: for front ends that only pass on.
+    pub verbatim: bool,
+    /// A dead letter tried again.
+    pub(crate) retry: Option<Retry>,
+    /// The result of a long-running operation.
+    pub(crate) resumes: Option<OperationId>,
 }
 
 impl Submission {
@@ -53,9 +76,18 @@ impl Submission {
             text: text.into(),
             client_id: None,
             source: source.to_owned(),
-            priority: Priority::High,
+            priority: None,
             mode: None,
             preamble: Vec::new(),
+            steer: false,
+            name: None,
+            private: false,
+            emotion: None,
+            not_before: None,
+            after: Vec::new(),
+            verbatim: false,
+            retry: None,
+            resumes: None,
         }
     }
 
@@ -80,6 +112,10 @@ pub struct Submitted {
     pub repeated: bool,
     /// Its place in the queue.
     pub place: Option<Place>,
+    /// The class it got.
+    pub priority: Priority,
+    /// It is an order about tasks, and needs no place.
+    pub is_order: bool,
 }
 
 /// A place that is asked for and not used yet: it goes back with whoever asked, also if they leave before an answer. If
@@ -112,30 +148,92 @@ impl Kernel {
         self.check(&message)?;
         let env = &self.wiring.env;
         let task = TaskId::from_uuid(env.uuid());
-        let conversation = message.conversation.unwrap_or_else(|| ConversationId::from_uuid(env.uuid()));
+        let conversation = self.conversation_of(&message);
+        let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
+        let classified = classify(&message.source, &message.text, message.priority);
+        let classified = mood.as_ref().map_or_else(|| classified.clone(), |mood| classified.clone().felt(mood));
+        let is_order = !message.verbatim && self.is_order(&message, conversation).await;
         let mut held = Held { scheduler: &self.wiring.scheduler, task, used: false };
-        let place = self.place(task, conversation, &message).await?;
+        let place = if is_order {
+            None
+        } else if message.steer {
+            self.may_steer(conversation).await?;
+            None
+        } else {
+            Some(self.place(task, conversation, classified.priority, &message).await?)
+        };
+        let priority = classified.priority;
         let inbound = Inbound {
             client_id: message.client_id.unwrap_or_else(|| task.to_string()),
             text: message.text,
             source: message.source,
-            priority: message.priority,
+            priority,
             mode: message.mode,
             preamble: message.preamble,
+            steer: message.steer,
+            same_as: place.as_ref().and_then(|p| p.same_as),
+            order: is_order,
+            private: message.private,
+            mood,
+            not_before: message.not_before,
+            after: message.after,
+            retry: message.retry,
+            resumes: message.resumes,
         };
-        let received =
-            NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
-        let what = Append { conversation, user: message.user, fence: Fence::Inbox, events: vec![received] };
+        let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
+        let mut events = vec![new(EventBody::Received(inbound))];
+        if !is_order && (priority != Priority::High || classified.basis != Basis::Source) {
+            events.push(new(decided(classified)));
+        }
+        let what = Append { conversation, user: message.user, fence: Fence::Inbox, events };
+        let submitted = |task, conversation, seq, repeated, place| Submitted {
+            task,
+            conversation,
+            seq,
+            repeated,
+            place,
+            priority,
+            is_order,
+        };
         match append(&self.wiring.log, what).await {
             Ok(stored) => {
-                held.used = true;
+                held.used = place.as_ref().is_some_and(|p| p.same_as.is_none());
                 metrics::counter!("annie_messages_total").increment(1);
-                Ok(Submitted { task, conversation, seq: stored.first, repeated: false, place: Some(place) })
+                Ok(submitted(task, conversation, stored.first, false, place))
             }
             Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
-                Ok(Submitted { task, conversation, seq, repeated: true, place: None })
+                Ok(submitted(task, conversation, seq, true, None))
             }
             Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The named conversation; named work has one of its own, so that equal work meets there; else a new one.
+    fn conversation_of(&self, message: &Submission) -> ConversationId {
+        let named = || message.name.as_ref().map(|n| ConversationId::for_key(&message.user, &format!("work:{n}")));
+        message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(self.wiring.env.uuid()))
+    }
+
+    /// Whether the whole message is an order about tasks that it can be carried out on (S3 5.8).
+    async fn is_order(&self, message: &Submission, conversation: ConversationId) -> bool {
+        let Some(command) = understand(&message.text) else { return false };
+        if command.is_certain() {
+            return true;
+        }
+        let JobRequest::Act { verb, target } = &command.request else { return true };
+        match jobs::lines(&self.wiring, &message.user, None).await {
+            Ok(lines) => command.applies(&resolve(target, &lines, *verb, Some(conversation))),
+            Err(_) => false,
+        }
+    }
+
+    async fn may_steer(&self, conversation: ConversationId) -> Result<(), KernelError> {
+        let wait = Duration::from_millis(ADMIT_MS_MAX);
+        let answer = self.wiring.scheduler.call(wait, |reply| SchedulerMsg::Steer { conversation, reply }).await;
+        match answer {
+            Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
+            // Between two lives of the scheduler nobody counts.
+            Ok(Ok(())) | Err(_) => Ok(()),
         }
     }
 
@@ -156,6 +254,12 @@ impl Kernel {
                 "the message id must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
             )));
         }
+        if message.after.len() > AFTER_MAX {
+            return Err(KernelError::Invalid(format!("a task may wait for at most {AFTER_MAX} others")));
+        }
+        if message.name.as_ref().is_some_and(|n| n.is_empty() || n.len() > CLIENT_ID_BYTES_MAX) {
+            return Err(KernelError::Invalid(format!("the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes")));
+        }
         let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();
         if preamble > max {
             return Err(KernelError::Invalid(format!(
@@ -169,11 +273,21 @@ impl Kernel {
         &self,
         task: TaskId,
         conversation: ConversationId,
+        priority: Priority,
         message: &Submission,
     ) -> Result<Place, KernelError> {
-        let (user, priority) = (message.user.clone(), message.priority);
         let wait = Duration::from_millis(ADMIT_MS_MAX);
-        let ask = |reply| SchedulerMsg::Admit { task, user: user.clone(), conversation, priority, reply };
+        let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{conversation} {name}"), &message.text));
+        let ask = |reply| SchedulerMsg::Admit {
+            task,
+            user: message.user.clone(),
+            conversation,
+            priority,
+            work,
+            not_before: message.not_before,
+            after: message.after.clone(),
+            reply,
+        };
         match self.wiring.scheduler.call(wait, ask).await {
             Ok(answer) => answer.map_err(KernelError::Full),
             // A death of the scheduler in between is no reason to turn somebody away: its next life is asked once.
@@ -183,28 +297,13 @@ impl Kernel {
             }
         }
     }
+}
 
-    /// Cancels a task. True if it will end as cancelled; false if it had ended before.
-    ///
-    /// # Errors
-    /// If there is no such task that the scope sees, or its Engine does not answer.
-    pub async fn cancel(&self, scope: Scope, task: TaskId, by: &str) -> Result<bool, KernelError> {
-        let row = self.task(scope, task).await?;
-        if row.state.is_ended() {
-            return Ok(false);
-        }
-        let wait = Duration::from_millis(ADMIT_MS_MAX);
-        let answer = self
-            .wiring
-            .conversations
-            .call(wait, |reply| ConversationsMsg::Cancel {
-                conversation: row.conversation,
-                user: row.user,
-                task,
-                by: by.to_owned(),
-                reply,
-            })
-            .await?;
-        Ok(answer == Cancelled::Yes)
+fn decided(classified: Classified) -> EventBody {
+    EventBody::Decided {
+        component: "classify".to_owned(),
+        decision: format!("class {}", classified.priority.as_str()),
+        reasoning: classified.reason,
+        alternatives: classified.alternatives,
     }
 }

@@ -106,6 +106,9 @@ pub struct PromptFacts {
     /// What the model is given in place of the user's words: a prompt skill that the user invoked by `/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoken: Option<String>,
+    /// How the answer should sound, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tone: String,
     /// One line on open tasks, or empty.
     #[serde(default)]
     pub todo_summary: String,
@@ -272,8 +275,10 @@ pub enum ResumeCause {
 pub enum OrderVerb {
     /// Nothing: it only asked.
     Tell,
-    /// Makes them HIGH.
+    /// Makes them HIGH, and lets them go on if they are held back.
     First,
+    /// Makes them HIGH, and leaves those held back that are.
+    Urgent,
     /// Ends them.
     Cancel,
     /// Holds them back.

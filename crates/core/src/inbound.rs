@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    classify::Mood,
     event::{Mode, Priority},
     ids::{OperationId, TaskId},
     time::Micros,
@@ -35,10 +36,16 @@ pub struct Inbound {
     /// It is an order about tasks, which the kernel carries out without a model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub order: bool,
+    /// It must not leave the house: only local backends may run it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
+    /// What follows from the user's mood, where the front end knows it (S3 12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mood: Option<Mood>,
     /// Its turn does not begin before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Micros>,
-    /// Its first round starts when these tasks of the same user have ended well; fails if one of them does not.
+    /// Its first round starts when these tasks of the same user have ended, however they did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<TaskId>,
     /// It is a dead letter's new try.

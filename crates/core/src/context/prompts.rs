@@ -114,6 +114,9 @@ fn local_date(local_now: &str) -> String {
 #[must_use]
 pub fn turn_context(facts: &PromptFacts) -> Option<String> {
     let mut text = format!("[Context]\nLocal time: {}", facts.local_now);
+    if !facts.tone.is_empty() {
+        let _ = write!(text, "\n{}", facts.tone);
+    }
     if !facts.todo_summary.is_empty() {
         let _ = write!(text, "\n{}", facts.todo_summary);
     }

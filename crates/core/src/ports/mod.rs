@@ -11,7 +11,7 @@ use std::{future::Future, pin::Pin};
 
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
-pub use skills::{Catalog, SkillCall, SkillRunner};
+pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
     Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, Records, Saved, Snapshot,

@@ -1,0 +1,78 @@
+//! Which backends may run a turn's rounds, worked out once when it begins and recorded with the reasons (S3 10.3).
+
+use annie_core::{
+    context::tokens_of,
+    event::{EventBody, Inbound},
+    message::Message,
+    route::{Asked, choose},
+};
+
+use crate::wiring::Wiring;
+
+/// The backends of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    /// The one meant first, then who may stand in. Empty if nobody may take it.
+    pub candidates: Vec<String>,
+    /// The message without the name of a backend that the user called.
+    pub stripped: Option<String>,
+    /// What was decided, for the log; nothing where there is no choice.
+    pub decided: Option<EventBody>,
+    /// Why nobody may take it, for the user.
+    pub refused: Option<String>,
+}
+
+pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
+    let routing = &wiring.routing;
+    let text = Message::user(inbound.text.clone());
+    let asked = Asked {
+        text: &inbound.text,
+        source: &inbound.source,
+        priority: inbound.priority,
+        skills: &[],
+        tokens_estimate: tokens_of(std::slice::from_ref(&text)),
+        private: inbound.private,
+    };
+    match choose(&routing.table, &routing.facts, routing.mode, &asked) {
+        Ok(route) => {
+            metrics::counter!("annie_routes_total", "backend" => route.primary().to_owned()).increment(1);
+            let decided = (routing.facts.len() > 1 || inbound.private).then(|| EventBody::Decided {
+                component: "route".to_owned(),
+                decision: decision(&route.candidates),
+                reasoning: reasoning(&route.reason, route.rule.as_deref(), route.suggestion.as_deref()),
+                alternatives: route.alternatives.clone(),
+            });
+            Routed { candidates: route.candidates, stripped: route.stripped_text, decided, refused: None }
+        }
+        Err(why) => {
+            metrics::counter!("annie_routes_refused_total").increment(1);
+            let decided = EventBody::Decided {
+                component: "route".to_owned(),
+                decision: "no backend".to_owned(),
+                reasoning: why.to_string(),
+                alternatives: Vec::new(),
+            };
+            let refused = format!("No language model here may take this: {why}.");
+            Routed { decided: Some(decided), refused: Some(refused), ..Routed::default() }
+        }
+    }
+}
+
+fn decision(candidates: &[String]) -> String {
+    match candidates {
+        [] => "no backend".to_owned(),
+        [only] => format!("run on {only}"),
+        [first, others @ ..] => format!("run on {first}, else on {}", others.join(", ")),
+    }
+}
+
+fn reasoning(reason: &str, rule: Option<&str>, suggestion: Option<&str>) -> String {
+    let mut text = reason.to_owned();
+    if let Some(rule) = rule {
+        text.push_str(&format!(" (rule `{rule}`)"));
+    }
+    if let Some(suggestion) = suggestion {
+        text.push_str(&format!(". {suggestion}"));
+    }
+    text
+}

@@ -1,0 +1,48 @@
+//! What happens when time passes: a deadline of a task, or a message that is due. One timer, for the earliest of them.
+
+use std::time::Duration;
+
+use annie_core::{
+    event::EventBody,
+    ids::AgentId,
+    time::Micros,
+};
+
+use super::{Engine, EngineMsg, EngineState, EngineTask, record};
+use crate::observe::{Context, NodeError};
+
+/// Sets the timer, unless one goes off in time already.
+pub(super) fn wind(ctx: &Context<Engine>, state: &mut EngineState) {
+    let now = ctx.now();
+    let deadline = state.conv.next_deadline(&state.wiring.limits.deadlines).map(|(at, ..)| at);
+    let Some(at) = deadline.into_iter().chain(state.conv.next_due(now)).min() else {
+        state.clock_at = None;
+        state.tasks.remove(&EngineTask::Clock);
+        return;
+    };
+    // One that goes off too early only looks and is set again: a deadline that is pushed back costs nothing.
+    if state.clock_at.is_some_and(|set| set <= at) {
+        return;
+    }
+    state.clock_at = Some(at);
+    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(now) + 1));
+    state.tasks.spawn(EngineTask::Clock, async move {
+        tokio::time::sleep(wait).await;
+        // If it fails this life is over, and the next one winds its own.
+        me.tell(EngineMsg::Clock);
+    });
+}
+
+/// Records every deadline that has passed, and begins what is due.
+pub(super) async fn strike(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    state.clock_at = None;
+    state.tasks.remove(&EngineTask::Clock);
+    let now: Micros = ctx.now();
+    match state.conv.next_deadline(&state.wiring.limits.deadlines) {
+        Some((at, task, hard)) if at <= now => {
+            let body = EventBody::DeadlinePassed { hard };
+            record::record(ctx, state, task, AgentId::orchestrator(), body).await
+        }
+        _ => record::go_on(ctx, state).await,
+    }
+}

@@ -1,0 +1,62 @@
+//! What is done with tasks from outside: by an operator, by a door, or by an order that the user spoke.
+
+use annie_core::{
+    event::EventBody,
+    ids::{AgentId, TaskId},
+    turn::{DirectiveId, Meant},
+};
+use tokio::sync::oneshot;
+
+use super::{Control, Controlled, Engine, EngineState, EngineTask, record};
+use crate::observe::{Context, NodeError};
+
+pub(super) async fn control(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    control: Control,
+    by: String,
+    reply: oneshot::Sender<Controlled>,
+) -> Result<(), NodeError> {
+    let is_open = state.conv.is_open(task);
+    if is_open {
+        let body = match control {
+            Control::Cancel => EventBody::CancelRequested { by },
+            Control::Suspend => EventBody::Suspended { by },
+            Control::Continue => EventBody::Continued { by },
+            Control::Reprioritise(priority) => EventBody::Reprioritised { priority, by },
+        };
+        record::record(ctx, state, task, AgentId::orchestrator(), body).await?;
+    }
+    // Whoever asked may have left.
+    let _ = reply.send(if is_open { Controlled::Done } else { Controlled::TooLate });
+    Ok(())
+}
+
+pub(super) async fn understood(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    meant: Meant,
+) -> Result<(), NodeError> {
+    state.tasks.remove(&EngineTask::Effect(DirectiveId::Understand(task)));
+    if !state.conv.orders.iter().any(|o| o.task == task && o.meant.is_none()) {
+        return Ok(());
+    }
+    let Meant { verb, targets, text } = meant;
+    record::record(ctx, state, task, AgentId::orchestrator(), EventBody::Ordered { verb, targets, text }).await
+}
+
+pub(super) async fn carried_out(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    text: String,
+) -> Result<(), NodeError> {
+    state.tasks.remove(&EngineTask::Effect(DirectiveId::CarryOut(task)));
+    if !state.conv.orders.iter().any(|o| o.task == task) {
+        return Ok(());
+    }
+    let body = EventBody::Answered { text, paused: false, usage: annie_core::message::Usage::default() };
+    record::record(ctx, state, task, AgentId::orchestrator(), body).await
+}

@@ -1,0 +1,86 @@
+//! A user's open tasks with what the queue knows of them: what job control speaks about (S3 5.8).
+
+use std::time::Duration;
+
+use annie_core::{
+    event::Scope,
+    ids::{TaskId, UserId},
+    jobs::{JobLine, understand},
+    ports::{StoreError, TaskRow, TaskState},
+    time::Micros,
+};
+
+use crate::{
+    scheduler::{SchedulerMsg, Stand, StandState},
+    wiring::Wiring,
+};
+
+/// Open tasks that are looked at.
+const JOBS_MAX: u32 = 200;
+/// How long the scheduler may take to say how they stand, in milliseconds.
+const STAND_MS_MAX: u64 = 1_000;
+
+/// The user's open tasks: what runs, then what waits in the order of the queue, then what is held back. Orders about tasks
+/// are no tasks to speak about.
+///
+/// # Errors
+/// If the store fails. A scheduler that does not answer only leaves places and estimates out.
+pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>) -> Result<Vec<JobLine>, StoreError> {
+    let scope = Scope::User(user.clone());
+    let mut rows = wiring.store.tasks(scope, true, Micros(i64::MAX), JOBS_MAX).await?;
+    rows.retain(|row| Some(row.id) != except && !is_order(row));
+    let tasks: Vec<TaskId> = rows.iter().map(|row| row.id).collect();
+    let wait = Duration::from_millis(STAND_MS_MAX);
+    let stands = wiring.scheduler.call(wait, |reply| SchedulerMsg::Stand { tasks: tasks.clone(), reply }).await;
+    let stands = stands.unwrap_or_default();
+    let now = wiring.env.now();
+    let mut lines: Vec<JobLine> = rows
+        .into_iter()
+        .map(|row| {
+            let stand = stands.iter().find(|s| s.task == row.id);
+            line(wiring, row, stand, now)
+        })
+        .collect();
+    lines.sort_by_key(|l| (rank(l), l.position.unwrap_or(usize::MAX), l.task));
+    for (number, line) in (1..).zip(&mut lines) {
+        line.number = number;
+    }
+    Ok(lines)
+}
+
+/// Whether a task is itself an order, accepted a moment ago.
+fn is_order(row: &TaskRow) -> bool {
+    understand(&row.title).is_some_and(|command| command.is_certain())
+}
+
+fn rank(line: &JobLine) -> u8 {
+    match line.state {
+        _ if line.is_suspended() => 2,
+        TaskState::Running => 0,
+        _ => 1,
+    }
+}
+
+fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
+    let suspended_at = (row.state == TaskState::Suspended).then_some(row.held_at.unwrap_or(row.received_at));
+    let state = match (row.state, row.started_at) {
+        (TaskState::Suspended, Some(_)) => TaskState::Running,
+        (TaskState::Suspended, None) => TaskState::Queued,
+        (state, _) => state,
+    };
+    let runs = stand.is_some_and(|s| matches!(s.state, StandState::Running | StandState::Between));
+    let round = stand.filter(|s| s.rounds_done > 0 || runs);
+    JobLine {
+        number: 0,
+        task: row.id,
+        title: row.title,
+        state,
+        suspended_at,
+        priority: row.priority,
+        position: stand.and_then(|s| s.position),
+        round: round.map(|s| (s.rounds_done.max(1), wiring.limits.turn.iterations_max.max(s.rounds_done))),
+        start_in_ms: stand.and_then(|s| s.start_in_ms),
+        running_ms: row.started_at.map(|at| now.since_ms(at)),
+        conversation: row.conversation,
+    }
+}

@@ -1,0 +1,78 @@
+//! Long-running operations (S3 6.5): a skill may answer that its result comes later; whoever brings it shows a key that is
+//! good for that one operation, and the result becomes a message of the right conversation, days later if need be.
+
+use std::fmt;
+
+use annie_core::{
+    ids::{IntentId, OperationId},
+    ports::OperationGrant,
+};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+/// The name of the secret in the store that the keys are made of.
+pub(crate) const SECRET: &str = "operations";
+
+/// Makes and checks the operations' keys: the HMAC-SHA256 of the operation's id under a secret of the installation, so that
+/// nothing has to be kept for each and a key survives a restart.
+#[derive(Clone)]
+pub(crate) struct OperationKeys {
+    secret: [u8; 32],
+}
+
+impl fmt::Debug for OperationKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OperationKeys")
+    }
+}
+
+impl OperationKeys {
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self { secret }
+    }
+
+    /// What a run may start.
+    pub fn grant(&self, intent: IntentId) -> OperationGrant {
+        let id = OperationId::for_intent(intent);
+        let key = self.mac(id).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        OperationGrant { id, key, path: format!("/api/v1/resume/{id}") }
+    }
+
+    /// Whether a key is this operation's.
+    pub fn fits(&self, id: OperationId, key: &str) -> bool {
+        let bytes: Option<Vec<u8>> =
+            (0..key.len()).step_by(2).map(|at| u8::from_str_radix(key.get(at..at + 2)?, 16).ok()).collect();
+        bytes.is_some_and(|bytes| self.mac(id).verify_slice(&bytes).is_ok())
+    }
+
+    fn mac(&self, id: OperationId) -> Hmac<Sha256> {
+        // An HMAC takes a key of a whole block; the secret is the beginning of one.
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(&self.secret);
+        let mut mac = Hmac::<Sha256>::new(&block.into());
+        mac.update(id.uuid().as_bytes());
+        mac
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::ids::{AgentId, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn a_key_opens_its_own_operation_in_its_own_installation_only() {
+        let intent = |call: &str| IntentId::for_call(TaskId::from_uuid(uuid::Uuid::nil()), &AgentId::orchestrator(), call);
+        let keys = OperationKeys::new([1; 32]);
+        let (one, two) = (keys.grant(intent("one")), keys.grant(intent("two")));
+        assert!(keys.fits(one.id, &one.key));
+        assert_eq!(keys.grant(intent("one")), one, "a run that is repeated gets the same key");
+        assert!(!keys.fits(two.id, &one.key));
+        assert!(!OperationKeys::new([2; 32]).fits(one.id, &one.key));
+        for bad in ["", "x", "zz", "0", &one.key[..62], &one.key.to_uppercase()[..10], "ääää"] {
+            assert!(!keys.fits(one.id, bad), "{bad}");
+        }
+        assert!(!format!("{one:?} {keys:?}").contains(&one.key));
+    }
+}
