@@ -16,6 +16,7 @@ pub mod plan;
 pub mod ports;
 pub mod projection;
 pub mod queue;
+pub mod route;
 pub mod skill;
 pub mod time;
 pub mod turn;
