@@ -4,10 +4,12 @@
 //! comes in as an [`event::Event`].
 
 pub mod breaker;
+pub mod classify;
 pub mod command;
 pub mod context;
 pub mod event;
 pub mod ids;
+pub mod jobs;
 pub mod limits;
 pub mod loop_guard;
 pub mod message;
