@@ -34,9 +34,9 @@ const PEOPLE: &[&str] = &[
     "mcp",
 ];
 /// Sources by which the system asks something of itself.
-const SYSTEM: &[&str] = &["cron", "system", "omi", "watcher", "schedule", "proactive", "webhook"];
+const SYSTEM: &[&str] = &["cron", "system", "omi", "watcher", "schedule", "proactive", "reflection", "webhook"];
 /// Sources of upkeep.
-const UPKEEP: &[&str] = &["maintenance", "evolution", "consolidation", "dead_letter", "reflection", "learning"];
+const UPKEEP: &[&str] = &["maintenance", "evolution", "consolidation", "dead_letter", "learning"];
 
 /// What a class was decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,8 +45,10 @@ pub enum Basis {
     Asked,
     /// Where it came from.
     Source,
-    /// A phrase in it.
+    /// What the person said of hurry.
     Words,
+    /// The kind of work that it asks for.
+    Work,
     /// How the person feels.
     Mood,
 }
@@ -74,12 +76,12 @@ impl Classified {
         self
     }
 
-    /// The class as this mood has it: lifts what a person wants done, never above HIGH, never what was asked for
-    /// expressly, never what the system asked (ruling 6).
+    /// The class as this mood has it: lifts long work that a person wants done, never above HIGH; never what was asked
+    /// for expressly or is said to have time, never what the system asked (ruling 6).
     #[must_use]
     pub fn felt(self, mood: &Mood) -> Self {
         match mood.lift.map(|lift| lift.max(Priority::High)) {
-            Some(lift) if lift < self.priority && self.priority == Priority::Normal && self.basis != Basis::Asked => {
+            Some(lift) if lift < self.priority && self.basis == Basis::Work => {
                 let mut lifted = Self::new(lift, Basis::Mood, "the person is in distress and does not want to wait");
                 lifted.alternatives = self.alternatives;
                 lifted.but(self.priority, self.reason)
@@ -150,7 +152,7 @@ fn by_words(kind: &str, text: &str) -> Classified {
             }
         }
         (None, Some(work)) => {
-            Classified::new(Priority::Normal, Basis::Words, format!("a person asked for {work}, which takes long"))
+            Classified::new(Priority::Normal, Basis::Work, format!("a person asked for {work}, which takes long"))
                 .but(Priority::High, by_source)
         }
         (None, None) => Classified::new(Priority::High, Basis::Source, by_source)

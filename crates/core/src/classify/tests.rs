@@ -48,6 +48,7 @@ fn the_source_decides_first() {
         ("omi", Priority::Low),
         ("watcher/mail", Priority::Low),
         ("maintenance", Priority::Background),
+        ("reflection", Priority::Low),
         ("evolution", Priority::Background),
         ("consolidation", Priority::Background),
         ("dead_letter", Priority::Background),
@@ -223,6 +224,7 @@ fn a_mood_lifts_what_a_person_wants_and_never_above_high() {
     assert_eq!(classify("cron", research, None).felt(&upset).priority, Priority::Low);
     assert_eq!(classify("voice", research, None).felt(&upset).priority, Priority::Realtime);
     assert_eq!(classify("chat", research, None).felt(&mood(Emotion::Happy, 1.0)).priority, Priority::Normal);
+    assert_eq!(classify("chat", "find a gift, no rush", None).felt(&upset).priority, Priority::Normal);
     let forged = Mood { lift: Some(Priority::Realtime), ..Mood::default() };
     assert_eq!(classify("chat", research, None).felt(&forged).priority, Priority::High);
 }

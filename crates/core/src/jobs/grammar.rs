@@ -42,6 +42,9 @@ const LIST: &[&str] = &[
     "show me your jobs",
     "show me what you are working on",
     "show me what you are doing",
+    "show the queue",
+    "show me the queue",
+    "show me your queue",
 ];
 /// Who asks how much there is.
 const BUSY: &[&str] = &[

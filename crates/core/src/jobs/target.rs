@@ -58,6 +58,7 @@ fn is_all(words: &[&str]) -> bool {
         words,
         ["everything" | "all"]
             | ["all", "of", "it" | "them" | "that" | "this"]
+            | ["all", "that" | "this"]
             | ["them" | "it" | "that", "all"]
             | ["all", "jobs" | "tasks"]
             | ["all", "the" | "your", "jobs" | "tasks"]
@@ -73,7 +74,7 @@ fn numbered(words: &[&str]) -> Option<(Target, bool)> {
             None => n.parse().ok().map(|id| (Target::Id(id), true)),
         },
         ["task" | "job", id] if id.contains('_') => id.parse().ok().map(|id| (Target::Id(id), true)),
-        ["number" | "no" | "nr" | "job" | "item", n] | ["job", "number", n] | ["the", n, "one" | "job"] => {
+        ["number" | "no" | "nr" | "job" | "item", n] | ["job", "number", n] | ["the", n, "one" | "job" | "thing"] => {
             named(n, true)
         }
         // The user's own tasks have numbers too.

@@ -100,7 +100,9 @@ pub fn understand(text: &str) -> Option<JobCommand> {
     if words.len() > SPOKEN_WORDS_MAX {
         return None;
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).filter(|w| !COLOURS.contains(w)).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).filter(|w| !COLOURS.contains(w)).collect();
+    // "Stop, stop, stop!"
+    words.dedup();
     spoken(&words)
 }
 
