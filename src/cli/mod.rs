@@ -3,10 +3,12 @@
 mod actors;
 mod args;
 mod ask;
+mod breakers;
 mod chat;
 mod client;
 mod config;
 mod console;
+mod conversations;
 mod doctor;
 mod failure;
 mod key;
@@ -42,14 +44,10 @@ const END_MS_MAX: u64 = 50;
 /// Runs a command line to its exit code.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are no errors and go to stdout.
-            let code = e.exit_code();
-            let _ = e.print();
-            return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Usage as u8));
-        }
+        Err(e) => return misunderstood(&e, &args, &environment),
     };
     let Global { json, plain, quiet, .. } = cli.global;
     let console = Console::of_process(Manner { json, plain, quiet }, &environment);
@@ -69,6 +67,25 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// A command line that is none. Help and version are no errors and go to stdout.
+fn misunderstood(error: &clap::Error, args: &[OsString], environment: &Environment) -> ExitCode {
+    if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
+        let console = Console::of_process(Manner { json: true, ..Manner::default() }, environment);
+        tell(&console, &usage(error));
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8))
+}
+
+/// The parser's words on one line.
+fn usage(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what).split_whitespace().collect::<Vec<_>>().join(" ");
+    Failure::new(Exit::Usage, what).fix("`annie --help` shows what there is")
 }
 
 fn tell(console: &Console, failure: &Failure) {
@@ -124,6 +141,8 @@ async fn with_config(
         Command::Chat(chat) => chat::run(&site, chat).await,
         Command::Status => status::run(&site).await,
         Command::Actors { command } => actors::run(&site, command).await,
+        Command::Breakers { command } => breakers::run(&site, command).await,
+        Command::Conversations { command } => conversations::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
