@@ -10,6 +10,7 @@ mod config;
 mod console;
 mod conversations;
 mod doctor;
+mod exec;
 mod failure;
 mod key;
 mod serve;
@@ -51,6 +52,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
     };
     let Global { json, plain, quiet, .. } = cli.global;
     let console = Console::of_process(Manner { json, plain, quiet }, &environment);
+    if let Command::ExecLimited(wish) = &cli.command {
+        // Before there are threads: it becomes another program.
+        return exec::run(&console, wish);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -147,7 +152,7 @@ async fn with_config(
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Doctor => doctor::run(&site).await,
-        Command::Config { .. } | Command::Version | Command::Completions { .. } => Ok(()),
+        Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::ExecLimited(_) => Ok(()),
     }
 }
 
