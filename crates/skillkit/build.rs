@@ -3,11 +3,13 @@
 //! A build script of thirty lines instead of an embedding crate: nothing to keep up to date, text only (a file that is
 //! not UTF-8 fails the build), and a new skill file needs no list line.
 
-use std::{env, fmt::Write as _, fs, io, path::Path};
+use std::{env, ffi::OsString, fmt::Write as _, fs, io, path::Path};
 
 fn main() -> io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills").canonicalize()?;
-    let out = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("cargo sets OUT_DIR for build scripts"))?;
+    // Asked for when it runs: a script that was compiled in another checkout with the same target folder still finds its own.
+    let package = set_by_cargo("CARGO_MANIFEST_DIR")?;
+    let root = Path::new(&package).join("../../skills").canonicalize()?;
+    let out = set_by_cargo("OUT_DIR")?;
     let mut paths = Vec::new();
     walk(&root, "", &mut paths)?;
     paths.sort();
@@ -19,6 +21,10 @@ fn main() -> io::Result<()> {
     code.push_str("]\n");
     println!("cargo::rerun-if-changed={}", root.display());
     fs::write(Path::new(&out).join("bundled.rs"), code)
+}
+
+fn set_by_cargo(name: &str) -> io::Result<OsString> {
+    env::var_os(name).ok_or_else(|| io::Error::other(format!("cargo sets {name} for build scripts")))
 }
 
 fn walk(folder: &Path, prefix: &str, paths: &mut Vec<String>) -> io::Result<()> {

@@ -1,12 +1,14 @@
 //! The command line: every command, flag and its help.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use annie_core::{
     event::Mode,
     ids::{ConversationId, TaskId},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::door::check_key;
 
 /// A kernel for AI agents: talk to it, look into it, operate it.
 #[derive(Debug, Parser)]
@@ -73,6 +75,18 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// The guarded doors to the skills
+    Breakers {
+        /// What to do.
+        #[command(subcommand)]
+        command: Breakers,
+    },
+    /// What was talked about, and the way out of quarantine
+    Conversations {
+        /// What to do.
+        #[command(subcommand)]
+        command: Conversations,
+    },
     /// Messages and what became of them
     #[command(visible_alias = "jobs")]
     Tasks {
@@ -131,8 +145,8 @@ pub struct Serve {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Place {
     /// Talk in this conversation: its id, or any name of your own
-    #[arg(long, short, value_name = "ID|NAME", conflicts_with = "new")]
-    pub conversation: Option<String>,
+    #[arg(long, short, value_name = "ID|NAME", conflicts_with = "new", value_parser = Named::parse)]
+    pub conversation: Option<Named>,
     /// Begin a new conversation, which the next commands go on with
     #[arg(long)]
     pub new: bool,
@@ -218,6 +232,32 @@ pub struct OneActor {
     /// Only this life of it, as `tree` shows it
     #[arg(long, value_name = "N")]
     pub incarnation: Option<u64>,
+}
+
+/// `annie breakers`
+#[derive(Debug, Subcommand)]
+pub enum Breakers {
+    /// Close a skill's breaker: its next call passes
+    Reset {
+        /// The skill's name: tasks.create
+        skill: String,
+    },
+}
+
+/// `annie conversations`
+#[derive(Debug, Subcommand)]
+pub enum Conversations {
+    /// The newest ones
+    List {
+        /// At most so many
+        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+        limit: u32,
+    },
+    /// Take a parked one out of quarantine; with the scope ops:control also another user's
+    Resume {
+        /// Its id
+        id: ConversationId,
+    },
 }
 
 /// `annie tasks`
@@ -328,8 +368,14 @@ pub enum Named {
 
 impl Named {
     /// An id if it is one, otherwise a name.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        text.parse().map_or_else(|_| Self::Key(text.to_owned()), Self::Id)
+    ///
+    /// # Errors
+    /// If it looks like an id and is none: nobody means a new conversation by that. If no door takes such a name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(id) => Ok(Self::Id(id)),
+            Err(e) if text.starts_with("conv_") => Err(annie_core::ids::IdError::to_string(&e)),
+            Err(_) => check_key(text).map(|()| Self::Key(text.to_owned())).map_err(|fault| fault.detail),
+        }
     }
 }

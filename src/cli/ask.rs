@@ -139,7 +139,7 @@ pub async fn watch(
 /// If a new one cannot be remembered.
 pub fn conversation(site: &Site, place: &Place) -> Result<Named, Failure> {
     if let Some(name) = &place.conversation {
-        return Ok(Named::parse(name));
+        return Ok(name.clone());
     }
     let file = site.folder.join(CONVERSATION_FILE);
     if place.new {

@@ -201,7 +201,9 @@ fn skill_files(site: &Site) -> Vec<Finding> {
             let failure = Failure::new(Exit::Failure, problem.to_string());
             Some(Finding { state: State::Warning, ..Finding::fault(WHAT, &failure) })
         }
-        Severity::Lenient => Some(Finding::warning(WHAT, problem.to_string(), "annie skills validate")),
+        Severity::Lenient | Severity::Unsupported => {
+            Some(Finding::warning(WHAT, problem.to_string(), "annie skills validate"))
+        }
         Severity::Notice => None,
     }));
     found

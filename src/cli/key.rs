@@ -45,13 +45,25 @@ async fn create(site: &Site, wish: Wish, out: Option<&Path>) -> Result<(), Failu
     let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
     // The file is made first: a key that cannot be handed over must not come to be.
     let file = out.map(new_file).transpose()?;
-    let mut made = match site.server().await? {
+    let made = match make(site, wish, scopes).await {
+        Ok(made) => made,
+        Err(failure) => {
+            // An empty file would be in the way of the next try.
+            out.map(std::fs::remove_file);
+            return Err(failure);
+        }
+    };
+    hand_over(site, made, file.zip(out))
+}
+
+async fn make(site: &Site, wish: Wish, scopes: Vec<KeyScope>) -> Result<Value, Failure> {
+    match site.server().await? {
         Some(client) => {
             let mut body = json!({"name": wish.name, "user": wish.user, "scopes": wish.scopes});
             if let Some(days) = wish.days {
                 body["expires_in_days"] = json!(days);
             }
-            client.post("/api/v1/keys", &body).await?
+            client.post("/api/v1/keys", &body).await
         }
         None => {
             let (store, env) = (site.store().await?, system::env());
@@ -60,11 +72,14 @@ async fn create(site: &Site, wish: Wish, out: Option<&Path>) -> Result<(), Failu
             let (key, secret) = create_key(&*store, new, &env).await?;
             let mut made = value(&key);
             made["secret"] = json!(secret);
-            made
+            Ok(made)
         }
-    };
+    }
+}
+
+fn hand_over(site: &Site, mut made: Value, file: Option<(std::fs::File, &Path)>) -> Result<(), Failure> {
     let secret = made["secret"].as_str().unwrap_or_default().to_owned();
-    if let Some((mut file, path)) = file.zip(out) {
+    if let Some((mut file, path)) = file {
         writeln!(file, "{secret}").map_err(|e| Failure::io(&format!("cannot write {}", path.display()), &e))?;
         if let Some(made) = made.as_object_mut() {
             made.remove("secret");

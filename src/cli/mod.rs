@@ -3,11 +3,14 @@
 mod actors;
 mod args;
 mod ask;
+mod breakers;
 mod chat;
 mod client;
 mod config;
 mod console;
+mod conversations;
 mod doctor;
+mod exec;
 mod failure;
 mod key;
 mod serve;
@@ -42,17 +45,17 @@ const END_MS_MAX: u64 = 50;
 /// Runs a command line to its exit code.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are no errors and go to stdout.
-            let code = e.exit_code();
-            let _ = e.print();
-            return ExitCode::from(u8::try_from(code).unwrap_or(Exit::Usage as u8));
-        }
+        Err(e) => return misunderstood(&e, &args, &environment),
     };
     let Global { json, plain, quiet, .. } = cli.global;
     let console = Console::of_process(Manner { json, plain, quiet }, &environment);
+    if let Command::ExecLimited(wish) = &cli.command {
+        // Before there are threads: it becomes another program.
+        return exec::run(&console, wish);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -69,6 +72,25 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
             ExitCode::from(failure.exit as u8)
         }
     }
+}
+
+/// A command line that is none. Help and version are no errors and go to stdout.
+fn misunderstood(error: &clap::Error, args: &[OsString], environment: &Environment) -> ExitCode {
+    if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
+        let console = Console::of_process(Manner { json: true, ..Manner::default() }, environment);
+        tell(&console, &usage(error));
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8))
+}
+
+/// The parser's words on one line.
+fn usage(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what).split_whitespace().collect::<Vec<_>>().join(" ");
+    Failure::new(Exit::Usage, what).fix("`annie --help` shows what there is")
 }
 
 fn tell(console: &Console, failure: &Failure) {
@@ -124,11 +146,13 @@ async fn with_config(
         Command::Chat(chat) => chat::run(&site, chat).await,
         Command::Status => status::run(&site).await,
         Command::Actors { command } => actors::run(&site, command).await,
+        Command::Breakers { command } => breakers::run(&site, command).await,
+        Command::Conversations { command } => conversations::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Doctor => doctor::run(&site).await,
-        Command::Config { .. } | Command::Version | Command::Completions { .. } => Ok(()),
+        Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::ExecLimited(_) => Ok(()),
     }
 }
 

@@ -102,8 +102,8 @@ impl Site {
     }
 
     /// The server to talk to, if one runs: the one that was named (whether it answers or not), the one of the data
-    /// folder, or the one at the configured address. A data folder that was named on the command line is meant: a
-    /// server of another one is not asked.
+    /// folder, or the one at the configured address. A data folder that was named by a flag or a variable is meant:
+    /// a server of another one is not asked.
     ///
     /// # Errors
     /// If the key cannot be read.
@@ -113,7 +113,7 @@ impl Site {
             return Client::new(url, key).map(Some);
         }
         let mut candidates: Vec<String> = Address::read(&self.folder).map(|a| a.url).into_iter().collect();
-        let is_named = matches!(self.loaded.origin(&["data", "folder"]), Place::Flag(_));
+        let is_named = matches!(self.loaded.origin(&["data", "folder"]), Place::Flag(_) | Place::Environment(_));
         let bind = self.loaded.config.server.bind;
         if !is_named && bind.port() != 0 {
             candidates.push(Address::of(bind).url);

@@ -49,9 +49,20 @@ fn parsed(args: &[&str]) -> Result<Cli, clap::error::ErrorKind> {
 fn the_command_line_is_consistent_and_says_what_it_does() {
     Cli::command().debug_assert();
     let help = Cli::command().render_help().to_string();
-    for word in
-        ["serve", "ask", "chat", "status", "actors", "tasks", "skills", "key", "config", "doctor", "completions"]
-    {
+    for word in [
+        "serve",
+        "ask",
+        "chat",
+        "status",
+        "actors",
+        "breakers",
+        "conversations",
+        "tasks",
+        "skills",
+        "key",
+        "config",
+        "doctor",
+    ] {
         assert!(help.contains(&format!("\n  {word} ")), "{word} is missing in\n{help}");
     }
     assert!(help.contains("Exit codes:"));
@@ -73,6 +84,27 @@ fn commands_are_understood_and_nonsense_is_not() {
     assert_eq!(parsed(&["tasks", "show", "conv_1"]).unwrap_err(), E::ValueValidation);
     assert_eq!(parsed(&["tasks", "list", "-n", "501"]).unwrap_err(), E::ValueValidation);
     assert_eq!(parsed(&["ask", "x", "--new", "--conversation", "y"]).unwrap_err(), E::ArgumentConflict);
+    for no_name in ["", "conv_1", "conv_01980000-0000-7000-8000-000000000000", "a\nb", &"x".repeat(513)] {
+        assert_eq!(parsed(&["ask", "x", "--conversation", no_name]).unwrap_err(), E::ValueValidation, "{no_name}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_can_be_told_on_one_line() {
+    let failure = usage(&Cli::try_parse_from(["annie", "tasks", "list", "-n", "501"]).unwrap_err());
+    assert_eq!(failure.exit, Exit::Usage);
+    assert!(failure.what.starts_with("invalid value '501'") && !failure.what.contains('\n'), "{failure:?}");
+}
+
+#[tokio::test]
+async fn conversations_are_listed_without_a_server() {
+    let data = tempfile::tempdir().unwrap();
+    assert!(annie(data.path(), &["conversations", "list"]).await.err.contains("nothing was said yet"));
+    assert_eq!(annie(data.path(), &["ask", "what is due?"]).await.done, Ok(()));
+    let list = annie(data.path(), &["conversations", "list"]).await;
+    assert!(list.out.contains("conv_") && list.out.contains("what is due?"), "{}", list.out);
+    let none = annie(data.path(), &["conversations", "resume", "conv_01980000000070008000000000000000"]).await;
+    assert_eq!(none.done.unwrap_err().exit, Exit::Unavailable);
 }
 
 #[tokio::test]
@@ -246,14 +278,52 @@ async fn with_a_server_the_same_commands_are_its_clients() {
         let killed = at(&["actors", "kill", "/scheduler"]).await;
         assert!(killed.out.starts_with("killed /scheduler"), "{}{}", killed.out, killed.err);
         assert!(at(&["doctor"]).await.out.contains("runs at"));
+        let reset = at(&["--json", "breakers", "reset", "tasks.create"]).await;
+        assert_eq!((reset.done, reset.out.contains("\"reset\":true")), (Ok(()), true), "{}", reset.err);
+        let nothing = at(&["breakers", "reset", "tasks.creat"]).await;
+        assert_eq!(nothing.done.unwrap_err().exit, Exit::NotFound);
+        assert!(nothing.err.contains("did you mean tasks.create"), "{}", nothing.err);
+        let asleep = at(&["breakers", "reset", "notes.read"]).await;
+        assert!(asleep.err.contains("was not called since the start"), "{}", asleep.err);
+        let talks: serde_json::Value =
+            serde_json::from_str(&at(&["--json", "conversations", "list"]).await.out).unwrap();
+        let talk = talks["conversations"][0]["id"].as_str().unwrap();
+        let resumed = at(&["conversations", "resume", talk]).await;
+        assert_eq!(resumed.done.unwrap_err().exit, Exit::NotFound);
+        assert!(resumed.err.contains("annie actors show /conversations"), "{}", resumed.err);
         let key = at(&["--json", "key", "create", "first", "--scope", "chat"]).await;
         assert_eq!(key.done, Ok(()), "{}", key.err);
+        let file = elsewhere.path().join("late.key");
+        let late = at(&["key", "create", "late", "--out", file.to_str().unwrap()]).await;
+        assert_eq!((late.done.unwrap_err().exit, file.exists()), (Exit::Auth, false), "nothing is in the way later");
         let refused = at(&["status"]).await;
         assert_eq!(refused.done.unwrap_err().exit, Exit::Auth);
         assert!(refused.err.contains("--key-file") && refused.err.contains("request:"), "{}", refused.err);
     })
     .await;
     assert!(!elsewhere.path().join("annie.db").exists(), "a client needs no database");
+}
+
+#[tokio::test]
+async fn a_folder_that_a_variable_names_is_not_looked_for_at_another_folders_server() {
+    let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    with_server(data.path(), async |url| {
+        let found = async |more: &[(&str, &str)]| {
+            let mut variables = vec![("ANNIE__SERVER__BIND", url.trim_start_matches("http://"))];
+            variables.extend(more);
+            let loaded = Sources { environment: Environment::of(&variables), ..Sources::default() }.load().unwrap();
+            let console = Console::into_sinks(
+                Manner::default(),
+                Arc::new(Mutex::new(Vec::new())),
+                Arc::new(Mutex::new(Vec::new())),
+            );
+            let site = Site { loaded, console, folder: elsewhere.path().to_owned() };
+            site.server().await.unwrap().is_some()
+        };
+        assert!(found(&[]).await, "the usual address is asked");
+        assert!(!found(&[("ANNIE__DATA__FOLDER", elsewhere.path().to_str().unwrap())]).await);
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -207,7 +207,20 @@ impl Layers {
 
     fn set(&mut self, path: &[String], value: Value, place: &Place) {
         put(&mut self.table, path, value);
-        self.origins.insert(path.to_vec(), place.clone());
+        self.origins.insert(self.landed(path), place.clone());
+    }
+
+    /// Where a value that was put at a path stands: a backend beyond the end of the list is its last one.
+    fn landed(&self, path: &[String]) -> Vec<String> {
+        let mut path = path.to_vec();
+        if let [list, at, ..] = path.as_mut_slice()
+            && list == "backend"
+            && let Ok(wanted) = at.parse::<usize>()
+            && let Some(Value::Array(backends)) = self.table.get("backend")
+        {
+            *at = wanted.min(backends.len().saturating_sub(1)).to_string();
+        }
+        path
     }
 
     /// An error of the whole, at the place where its value comes from.

@@ -197,6 +197,13 @@ fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
 }
 
 #[test]
+fn a_backend_beyond_the_list_is_blamed_on_its_variable() {
+    let environment = Environment::of(&[("ANNIE__BACKEND__7__MODEL", "m")]);
+    let error = Sources { environment, ..Sources::default() }.load().unwrap_err();
+    assert!(error.to_string().starts_with("ANNIE__BACKEND__7__MODEL: `backend.0`"), "{error}");
+}
+
+#[test]
 fn backends_of_a_later_file_stand_in_place_of_the_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
     let backend = |name: &str| format!("[[backend]]\nname = \"{name}\"\nbase_url = \"http://x/v1\"\nmodel = \"m\"\n");

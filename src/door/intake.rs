@@ -34,6 +34,18 @@ pub struct Message {
     pub preamble: Vec<(String, String)>,
 }
 
+/// Checks a front end's name for a conversation.
+///
+/// # Errors
+/// If it is empty, too long or holds control characters.
+pub fn check_key(key: &str) -> Result<(), Fault> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) {
+        let why = format!("a conversation's name has 1 to {KEY_BYTES_MAX} bytes and no control characters");
+        return Err(Fault::invalid(why).at("conversation_key"));
+    }
+    Ok(())
+}
+
 /// Checks a message and makes it the kernel's.
 ///
 /// # Errors
@@ -56,10 +68,7 @@ pub async fn submission(
             Some(id)
         }
         (Where::Key(key), _) => {
-            if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) {
-                let why = format!("a conversation's name has 1 to {KEY_BYTES_MAX} bytes and no control characters");
-                return Err(Fault::invalid(why).at("conversation_key"));
-            }
+            check_key(&key)?;
             Some(ConversationId::for_key(&user, &key))
         }
         // The repeat of a first message must not begin another conversation. The control character keeps these names apart

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
     auth::Caller,
-    door::{AppState, Slot, TreePage},
+    door::{AppState, Slot, TreePage, reset_breaker},
     error::Fault,
 };
 
@@ -74,6 +74,15 @@ impl v1::actors_server::Actors for Door {
 
     async fn restart(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
         self.act(request, Operation::Restart).await
+    }
+
+    async fn reset_breaker(
+        &self,
+        request: Request<v1::ResetBreakerRequest>,
+    ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
+        let caller = caller(&request)?;
+        reset_breaker(&self.state, &caller, &request.into_inner().skill).map_err(refused)?;
+        Ok(Response::new(v1::ResetBreakerResponse {}))
     }
 }
 

@@ -4,6 +4,7 @@ use annie_core::time::Micros;
 use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
+use crate::door::resume_conversation;
 
 #[tonic::async_trait]
 impl v1::jobs_server::Jobs for Door {
@@ -31,5 +32,15 @@ impl v1::jobs_server::Jobs for Door {
         let id = convert::id("task_id", &request.into_inner().task_id)?;
         let cancelled = self.state.kernel.cancel(caller.scope(), id, &caller.name()).await.map_err(refused)?;
         Ok(Response::new(v1::CancelTaskResponse { cancelled }))
+    }
+
+    async fn resume_conversation(
+        &self,
+        request: Request<v1::ResumeConversationRequest>,
+    ) -> Result<Response<v1::ResumeConversationResponse>, Status> {
+        let caller = caller(&request)?;
+        let id = convert::id("conversation_id", &request.into_inner().conversation_id)?;
+        resume_conversation(&self.state, &caller, id).await.map_err(refused)?;
+        Ok(Response::new(v1::ResumeConversationResponse {}))
     }
 }

@@ -3,7 +3,7 @@
 use tonic::{Request, Response, Status};
 
 use super::{Door, convert, refused, v1};
-use crate::http::unknown_skill;
+use crate::door::unknown_skill;
 
 #[tonic::async_trait]
 impl v1::skills_server::Skills for Door {

@@ -4,14 +4,13 @@ use annie_core::{
     event::Event,
     ids::{ConversationId, Seq, TaskId},
     ports::{ConversationRow, TaskState},
-    time::Micros,
 };
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Id},
+    extract::{Args, Id, page_of},
     problem::Problem,
 };
 use crate::{
@@ -69,16 +68,6 @@ pub struct Page {
     limit: Option<u32>,
 }
 
-impl Page {
-    pub(super) fn before(&self) -> Micros {
-        Micros(self.before.unwrap_or(i64::MAX))
-    }
-
-    pub(super) fn limit(&self) -> u32 {
-        self.limit.unwrap_or(50)
-    }
-}
-
 /// Your conversations.
 #[utoipa::path(
     get, path = "/api/v1/conversations", tag = "chat", params(Page),
@@ -89,7 +78,8 @@ pub async fn list_conversations(
     caller: Caller,
     Args(page): Args<Page>,
 ) -> Result<Json<Conversations>, Fault> {
-    let rows = state.kernel.conversations(caller.scope(), page.before(), page.limit()).await?;
+    let (before, limit) = page_of(page.before, page.limit);
+    let rows = state.kernel.conversations(caller.scope(), before, limit).await?;
     Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect() }))
 }
 
@@ -253,7 +243,7 @@ pub async fn get_events(
     Ok(Json(Events { events, next_after }))
 }
 
-/// Take a conversation out of quarantine.
+/// Take a conversation out of quarantine; with the scope `ops:control` also another user's.
 #[utoipa::path(
     post, path = "/api/v1/conversations/{id}/resume", tag = "chat", params(("id" = String, Path)),
     responses((status = 204, description = "It goes on"), (status = "default", body = Problem, description = "A problem"))
@@ -263,7 +253,6 @@ pub async fn resume_conversation(
     caller: Caller,
     Id(id): Id<ConversationId>,
 ) -> Result<StatusCode, Fault> {
-    state.kernel.conversation(caller.scope(), id).await?;
-    state.kernel.resume_conversation(id).await?;
+    crate::door::resume_conversation(&state, &caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,6 +3,7 @@
 
 use std::{str::FromStr, time::Duration};
 
+use annie_core::time::Micros;
 use axum::{
     body::to_bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -64,7 +65,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let fault = Fault::invalid(without_type_names(&error.into_inner().to_string()));
-        if path == "." { fault } else { fault.at(path) }
+        // Where the JSON itself breaks off, there is no path to tell.
+        if path == "." || path.contains('?') { fault } else { fault.at(path) }
     })?;
     json.end().map_err(|e| Fault::invalid(format!("there is something behind the JSON: {e}")))?;
     Ok(value)
@@ -96,9 +98,23 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for Args<T> {
     async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, Fault> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(args)) => Ok(Self(args)),
-            Err(error) => Err(Fault::invalid(error.body_text())),
+            Err(error) => Err(wrong_query(&error.body_text())),
         }
     }
+}
+
+/// What does not fit in a query: the framework's sentence ends with the parameter and what is wrong with it.
+fn wrong_query(said: &str) -> Fault {
+    let said = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
+    match said.split_once(": ") {
+        Some((name, what)) if !name.contains(' ') => Fault::invalid(what).at(name),
+        _ => Fault::invalid(said),
+    }
+}
+
+/// A page of things that are listed by time: before which instant, and how many. 50 unless said otherwise.
+pub fn page_of(before: Option<i64>, limit: Option<u32>) -> (Micros, u32) {
+    (Micros(before.unwrap_or(i64::MAX)), limit.unwrap_or(50))
 }
 
 /// The one parameter of the path, as an id.
@@ -181,8 +197,18 @@ mod tests {
         assert!(fault(b"{\"inner\":[]} x").detail.contains("behind"));
         assert!(fault(b"{\"inner\":\"\xff\"}").detail.contains("UTF-8"));
         assert!(fault(b"").detail.contains("EOF"));
+        assert_eq!(fault(b"{").field, None, "a broken JSON has no field to name");
         assert!(fault(b"[[]]").detail.contains("expected an object at"));
         assert!(fault(b"7").detail.contains("expected an object at"), "{:?}", fault(b"7"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_query_is_said_with_its_parameter() {
+        let fault = wrong_query("Failed to deserialize query string: limit: invalid digit found in string");
+        assert_eq!((fault.field.as_deref(), fault.detail.as_str()), (Some("limit"), "invalid digit found in string"));
+        let unknown = wrong_query("Failed to deserialize query string: opne: unknown field `opne`, expected `open`");
+        assert_eq!((unknown.field.as_deref(), unknown.detail.contains("`opne`")), (Some("opne"), true));
+        assert_eq!(wrong_query("missing field `path`").field, None);
     }
 
     #[test]

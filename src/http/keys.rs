@@ -114,6 +114,9 @@ pub async fn create_key(
         scopes,
         expires_at: wish.expires_in_days.map(|days| state.kernel.now().plus_ms(i64::from(days) * 86_400_000)),
     };
+    if wish.expires_in_days == Some(0) {
+        return Err(Fault::invalid("give at least 1 day, or leave it out").at("expires_in_days"));
+    }
     let (key, secret) = state.auth.create(new).await?;
     tracing::warn!(key = key.id, user = %key.user, by = caller.name(), "a key was made");
     Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret })))

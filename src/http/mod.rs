@@ -27,7 +27,6 @@ use axum::{
 };
 pub use openapi::document;
 pub use serve::serve;
-pub(crate) use skills::unknown_skill;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 

@@ -32,7 +32,7 @@ pub struct Hold {
     backend: String,
     /// Who holds it; the same again renews.
     holder: String,
-    /// For how long unless renewed: 500 to 60000.
+    /// For how long unless renewed: 500 to 60000; less or more is taken as the nearest of these.
     ttl_ms: u64,
 }
 
@@ -101,7 +101,6 @@ pub async fn reset_breaker(
     caller: Caller,
     Name(skill): Name,
 ) -> Result<StatusCode, Fault> {
-    state.kernel.reset_breaker(&skill)?;
-    tracing::warn!(skill, by = caller.name(), "an operator closed a breaker");
+    crate::door::reset_breaker(&state, &caller, &skill)?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -10,7 +10,10 @@ use super::{
     extract::{Args, Name},
     problem::Problem,
 };
-use crate::{door::AppState, error::Fault};
+use crate::{
+    door::{AppState, unknown_skill},
+    error::Fault,
+};
 
 /// A skill.
 #[derive(Debug, Serialize, ToSchema)]
@@ -102,13 +105,4 @@ pub async fn get_skill(State(state): State<AppState>, Name(name): Name) -> Resul
     let set = state.kernel.catalog().skills();
     let spec = set.get(&name).ok_or_else(|| unknown_skill(&set.near(&name)))?;
     Ok(Json(SkillDetail { skill: Skill::of(spec), help: spec.help(), schema: spec.schema() }))
-}
-
-/// There is no such skill, but perhaps one of these is meant.
-pub(crate) fn unknown_skill(near: &[String]) -> Fault {
-    let mut fault = Fault::not_found("skill");
-    if !near.is_empty() {
-        fault.detail = format!("there is no such skill; did you mean {}?", near.join(" or "));
-    }
-    fault
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Id},
+    extract::{Args, Id, page_of},
     problem::Problem,
 };
 use crate::{auth::Caller, door::AppState, error::Fault};
@@ -91,8 +91,8 @@ pub async fn list_tasks(
     caller: Caller,
     Args(page): Args<TasksPage>,
 ) -> Result<Json<Tasks>, Fault> {
-    let before = annie_core::time::Micros(page.before.unwrap_or(i64::MAX));
-    let rows = state.kernel.tasks(caller.scope(), page.open, before, page.limit.unwrap_or(50)).await?;
+    let (before, limit) = page_of(page.before, page.limit);
+    let rows = state.kernel.tasks(caller.scope(), page.open, before, limit).await?;
     Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect() }))
 }
 

@@ -34,7 +34,7 @@ const FENCES: &[(&str, &[&str])] = &[
 ];
 
 /// What core may use: plain data and plain functions. No runtime, no I/O.
-const CORE_MAY_USE: &[&str] = &["chrono", "chrono-tz", "serde", "serde_json", "sha2", "thiserror", "uuid"];
+const CORE_MAY_USE: &[&str] = &["chrono", "chrono-tz", "regex", "serde", "serde_json", "sha2", "thiserror", "uuid"];
 
 fn manifest(folder: &str) -> Table {
     let path = if folder.is_empty() { "Cargo.toml".to_owned() } else { format!("{folder}/Cargo.toml") };

@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 /// Why a text is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a {kind} id: expected `{prefix}_` and 32 hexadecimal digits, got {got:?}")]
+#[error("not a {kind} id: expected {expected}, got {got:?}")]
 pub struct IdError {
     /// What was wanted, in words.
     pub kind: &'static str,
-    /// The prefix that was wanted.
-    pub prefix: &'static str,
+    /// What such an id looks like, in words.
+    pub expected: &'static str,
     /// What came, cut to 80 characters.
     pub got: String,
 }
@@ -55,7 +55,11 @@ macro_rules! id_type {
                     .filter(|rest| rest.len() == 32)
                     .and_then(|rest| Uuid::try_parse(rest).ok())
                     .map(Self)
-                    .ok_or_else(|| IdError { kind: $kind, prefix: $prefix, got: text.chars().take(80).collect() })
+                    .ok_or_else(|| IdError {
+                        kind: $kind,
+                        expected: concat!("`", $prefix, "_` and 32 hexadecimal digits"),
+                        got: text.chars().take(80).collect(),
+                    })
             }
         }
 
@@ -161,7 +165,8 @@ impl UserId {
     pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::LEN_BYTES_MAX || text.chars().any(char::is_control) {
-            return Err(IdError { kind: "user", prefix: "user", got: text.chars().take(80).collect() });
+            let expected = "1 to 128 bytes without control characters";
+            return Err(IdError { kind: "user", expected, got: text.chars().take(80).collect() });
         }
         Ok(Self(text))
     }
@@ -219,7 +224,8 @@ impl AgentId {
         if fits {
             Ok(Self(text.to_owned()))
         } else {
-            Err(IdError { kind: "agent", prefix: "agent", got: text.chars().take(80).collect() })
+            let expected = "1 to 64 letters, digits, `_` and `-`, and not `orchestrator`";
+            Err(IdError { kind: "agent", expected, got: text.chars().take(80).collect() })
         }
     }
 
@@ -293,6 +299,14 @@ mod tests {
         assert!(text.parse::<ConversationId>().is_err());
         assert!("task_zz".parse::<TaskId>().is_err());
         assert_eq!(serde_json::to_string(&id).ok().as_deref(), Some(format!("\"{text}\"").as_str()));
+    }
+
+    #[test]
+    fn an_error_says_what_an_id_looks_like() {
+        let told = |error: Result<(), IdError>| error.unwrap_err().to_string();
+        assert!(told("x".parse::<TaskId>().map(drop)).contains("`task_` and 32 hexadecimal digits"));
+        assert!(told(UserId::new("").map(drop)).contains("1 to 128 bytes"));
+        assert!(told(AgentId::sub("a b").map(drop)).contains("1 to 64 letters"));
     }
 
     #[test]

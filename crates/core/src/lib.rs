@@ -4,11 +4,13 @@
 //! comes in as an [`event::Event`].
 
 pub mod breaker;
+pub mod classify;
 pub mod command;
 pub mod context;
 pub mod event;
 pub mod ids;
 pub mod inbound;
+pub mod jobs;
 pub mod letter;
 pub mod limits;
 pub mod loop_guard;
@@ -18,6 +20,7 @@ pub mod plan;
 pub mod ports;
 pub mod projection;
 pub mod queue;
+pub mod route;
 pub mod skill;
 pub mod time;
 pub mod turn;

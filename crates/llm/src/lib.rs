@@ -1,10 +1,11 @@
-//! Model backends behind core's Model port: one client for every OpenAI-compatible server, and the offline planner that
-//! stands in when no model is configured.
+//! Model backends behind core's Model port: one client for every OpenAI-compatible server, programs that work by
+//! themselves, and the offline planner that stands in when no model is configured.
 //!
 //! This package is the only one that knows what a completion looks like on the wire. The kernel sees
 //! [`annie_core::ports::Model`] and typed failures.
 
 mod client;
+mod command;
 mod config;
 mod error;
 pub mod offline;
@@ -12,6 +13,7 @@ mod secret;
 mod wire;
 
 pub use client::OpenAiModel;
+pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits};
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
 pub use offline::OfflinePlanner;

@@ -85,7 +85,7 @@ impl FileCatalog {
         for problem in &picture.problems {
             match problem.severity {
                 Severity::Notice => tracing::info!(%problem, "skill file"),
-                Severity::Error | Severity::Lenient => tracing::warn!(%problem, "skill file"),
+                Severity::Error | Severity::Lenient | Severity::Unsupported => tracing::warn!(%problem, "skill file"),
             }
         }
         tracing::info!(version, skills = picture.entries.len(), problems = picture.problems.len(), "skills loaded");

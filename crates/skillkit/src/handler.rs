@@ -133,8 +133,13 @@ pub(crate) struct PromptArgs {
     pub(crate) file: Option<String>,
 }
 
-pub(crate) fn prompt_args() -> Vec<ArgSpec> {
-    args_of::<PromptArgs>()
+/// The arguments of a prompt skill; the author's hint says what `--args` is to hold.
+pub(crate) fn prompt_args(hint: Option<&str>) -> Vec<ArgSpec> {
+    let mut args = args_of::<PromptArgs>();
+    if let Some((hint, arg)) = hint.zip(args.iter_mut().find(|arg| arg.name == "args")) {
+        arg.help = format!("{} Expected: {hint}", arg.help);
+    }
+    args
 }
 
 /// Reads the arguments of a prompt skill.

@@ -125,7 +125,8 @@ fn pair((conversation, epoch): (ConversationId, Epoch), next: &mut u128) -> Appe
     *next += 1;
     let task = TaskId::from_uuid(Uuid::from_u128(*next));
     let facts = PromptFacts { skills: "x".repeat(TEXT_CHARS), ..PromptFacts::default() };
-    let started = EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default() };
+    let started =
+        EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default(), route: Vec::new() };
     let answered = EventBody::Answered { text: "x".repeat(TEXT_CHARS), paused: false, usage: Usage::default() };
     let events = [started, answered].map(|body| event(task, body)).to_vec();
     Append { conversation, user: user(), fence: Fence::Owner(epoch), events }
@@ -140,7 +141,7 @@ fn message(conversation: ConversationId, next: &mut u128) -> Append {
         source: "http".to_owned(),
         priority: Priority::High,
         mode: None,
-        preamble: Vec::new(),
+        ..Inbound::default()
     });
     Append { conversation, user: user(), fence: Fence::Inbox, events: vec![event(task, received)] }
 }

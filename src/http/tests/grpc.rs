@@ -224,6 +224,11 @@ async fn the_tree_is_watched_and_struck() {
     assert!(view.view_json.unwrap().contains("backends"));
     let tree = actors.tree(v1::TreeRequest::default()).await.unwrap().into_inner();
     assert_eq!(tree.actors.len() as u64, tree.total);
+    let reset = |skill: &str| v1::ResetBreakerRequest { skill: skill.to_owned() };
+    let asleep = actors.reset_breaker(reset("test.put")).await.unwrap_err();
+    assert!(asleep.code() == Code::NotFound && asleep.message().contains("not called since"), "{asleep:?}");
+    let none = actors.reset_breaker(reset("test.putt")).await.unwrap_err();
+    assert!(none.message().contains("did you mean test.put"), "{none:?}");
     let hasty = v1::WatchRequest { every_ms: 1, ..Default::default() };
     assert_eq!(actors.watch(hasty).await.unwrap_err().code(), Code::InvalidArgument);
 }

@@ -4,10 +4,11 @@ use annie_core::ids::UserId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::world::{Server, echo, read};
+use super::world::{Server, delegating, echo, read};
 use crate::{
     auth::KeyScope,
     door::{AppState, DoorLimits},
+    grpc::v1::{self, actors_client::ActorsClient},
 };
 
 #[tokio::test]
@@ -50,7 +51,36 @@ async fn the_voice_gate_has_one_holder() {
     assert_eq!(server.post("/api/v1/gate/hold", elsewhere).await.0, 404);
     assert_eq!(server.post("/api/v1/gate/hold", json!({ "holder": "", "ttl_ms": 1 })).await.0, 400);
     assert!(server.get("/api/v1/queue").await.1["waiting"].is_array());
-    assert_eq!(server.post("/api/v1/breakers/test.put/reset", json!({})).await.0, 404);
+    let (status, asleep) = server.post("/api/v1/breakers/test.put/reset", json!({})).await;
+    assert!(status == 404 && asleep["detail"].as_str().unwrap().contains("not called since"), "{asleep}");
+}
+
+#[tokio::test]
+async fn a_breaker_that_was_used_can_be_closed_through_every_door() {
+    let server = Server::start(delegating()).await;
+    server.say(json!({ "text": "do it" })).await;
+    assert_eq!(server.post("/api/v1/breakers/test.put/reset", json!({})).await.0, 204);
+    let to = format!("http://{}", server.at);
+    let mut actors = ActorsClient::connect(to).await.unwrap();
+    actors.reset_breaker(v1::ResetBreakerRequest { skill: "test.put".into() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_operator_reaches_the_quarantine_of_others_and_a_user_only_their_own() {
+    let server = Server::start(echo()).await;
+    let ann = server.key("ann", &[KeyScope::Chat]).await;
+    let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
+    let (_, said) = read(said.json(&json!({ "text": "x" })).send().await.unwrap()).await;
+    let path = format!("/api/v1/conversations/{}/resume", said["conversation_id"].as_str().unwrap());
+    let resume = async |scopes: &[KeyScope]| {
+        let key = server.key("bob", scopes).await;
+        let (status, problem) = read(server.request(Method::POST, &path).bearer_auth(key).send().await.unwrap()).await;
+        (status, problem["detail"].as_str().unwrap().to_owned())
+    };
+    // The conversation is not parked: who may look into the quarantine learns this, others not even that it is there.
+    let operator = resume(&[KeyScope::JobsControl, KeyScope::OpsControl]).await;
+    assert_eq!(operator, (404, "there is no such parked conversation".to_owned()));
+    assert_eq!(resume(&[KeyScope::JobsControl]).await, (404, "there is no such conversation".to_owned()));
 }
 
 #[tokio::test]
@@ -96,6 +126,9 @@ async fn keys_are_made_used_and_revoked_over_the_door() {
     let (_, chat) = read(admin(Method::POST, "/api/v1/keys").json(&wish).send().await.unwrap()).await;
     let more = json!({ "name": "x", "scopes": ["impersonate"] });
     assert_eq!(admin(Method::POST, "/api/v1/keys").json(&more).send().await.unwrap().status(), 403);
+    let ended = json!({ "name": "x", "scopes": ["chat"], "expires_in_days": 0 });
+    let (status, problem) = read(admin(Method::POST, "/api/v1/keys").json(&ended).send().await.unwrap()).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("expires_in_days")));
     let odd = json!({ "name": "x", "scopes": ["root"] });
     assert_eq!(admin(Method::POST, "/api/v1/keys").json(&odd).send().await.unwrap().status(), 400);
     let (_, list) = read(admin(Method::GET, "/api/v1/keys").send().await.unwrap()).await;
@@ -140,7 +173,7 @@ async fn a_request_keeps_its_id_and_its_answer_has_guards() {
     let (status, problem) = server.post("/healthz", json!({})).await;
     assert_eq!((status, &problem["code"]), (405, &json!("method_not_allowed")));
     let (status, problem) = server.get("/api/v1/tasks?opne=true").await;
-    assert!(status == 400 && problem["detail"].as_str().unwrap().contains("opne"), "{problem}");
+    assert_eq!((status, &problem["field"]), (400, &json!("opne")), "{problem}");
 }
 
 #[tokio::test]

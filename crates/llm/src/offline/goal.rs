@@ -14,9 +14,10 @@ use super::{
     text::Text,
 };
 
+/// What is still to be done. `without` is what was refused and left out of a corrected call, in words.
 #[derive(Debug, Clone)]
 enum Step {
-    Run { call: Call, corrected: bool },
+    Run { call: Call, corrected: bool, without: Option<String> },
     Find { query: String, id_flag: String, call: Call },
 }
 
@@ -69,7 +70,7 @@ impl<'a> Goal<'a> {
         let filler = Filler { skill, text: &text, results };
         match filler.fill(&choice) {
             Filled::Ready(calls) => {
-                goal.steps.extend(calls.into_iter().map(|call| Step::Run { call, corrected: false }));
+                goal.steps.extend(calls.into_iter().map(|call| Step::Run { call, corrected: false, without: None }));
             }
             Filled::Find { query, id_flag, call } => goal.steps.push_back(Step::Find { query, id_flag, call }),
             Filled::Missing(why) => goal.told.push((false, why)),
@@ -128,11 +129,14 @@ impl<'a> Goal<'a> {
     /// Takes the result of the call that [`Self::next`] gave.
     pub fn take(&mut self, result: &str) {
         match self.steps.pop_front() {
-            Some(Step::Run { call, corrected }) => {
+            Some(Step::Run { call, corrected, without }) => {
                 if !is_failure(result) {
-                    self.told.push((true, result.trim().to_owned()));
+                    // Who asked for more than was done must hear of it.
+                    let less = without.map(|what| format!(" (without {what}, which was refused)")).unwrap_or_default();
+                    self.told.push((true, format!("{}{less}", result.trim())));
                 } else if let Some(better) = (!corrected).then(|| self.corrected(&call, result)).flatten() {
-                    self.steps.push_front(Step::Run { call: better, corrected: true });
+                    let without = lost(&call, &better);
+                    self.steps.push_front(Step::Run { call: better, corrected: true, without });
                 } else {
                     self.told.push((false, reason(result)));
                 }
@@ -143,7 +147,7 @@ impl<'a> Goal<'a> {
             Some(Step::Find { query, id_flag, mut call }) => match numbers(result).as_slice() {
                 [number] => {
                     call.args.insert(0, (id_flag, (*number).into()));
-                    self.steps.push_front(Step::Run { call, corrected: false });
+                    self.steps.push_front(Step::Run { call, corrected: false, without: None });
                 }
                 [] => self.told.push((false, format!("nothing matches “{query}”"))),
                 _ => self.told.push((
@@ -185,6 +189,17 @@ impl<'a> Goal<'a> {
         }
         Report { wish: self.wish.clone(), ok: ok && self.is_done(), text: text.join("\n") }
     }
+}
+
+/// The arguments that one call has and the other has not, in words.
+fn lost(call: &Call, better: &Call) -> Option<String> {
+    let gone = call.args.iter().filter(|(flag, _)| !better.args.iter().any(|(other, _)| other == flag));
+    let said = |(flag, value): &(String, Value)| match value {
+        Value::String(text) => format!("the {} “{text}”", flag.replace('_', " ")),
+        _ => format!("the {}", flag.replace('_', " ")),
+    };
+    let gone: Vec<String> = gone.map(said).collect();
+    (!gone.is_empty()).then(|| gone.join(" and "))
 }
 
 /// The only skill there is: whoever gave it meant it.

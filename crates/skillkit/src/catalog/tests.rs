@@ -47,6 +47,17 @@ fn the_data_folder_wins_and_says_so() {
 }
 
 #[test]
+fn a_prompt_skills_hint_says_what_its_arguments_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "---\nname: greet\ndescription: Greet.\nmetadata:\n  argument-hint: \"[name]\"\n---\nHello $0!\n";
+    put(folder.path(), "greet/SKILL.md", text);
+    let catalog = FileCatalog::open(folder.path().to_owned());
+    let help = catalog.skills().get("greet").unwrap().help();
+    assert!(help.contains("Expected: [name]"), "{help}");
+    assert_eq!(told(&catalog), Vec::<String>::new());
+}
+
+#[test]
 fn a_broken_file_keeps_its_last_good_version_until_it_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), "tasks/search.md", SEARCH);

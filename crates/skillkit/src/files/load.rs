@@ -187,7 +187,7 @@ fn prompt_item(
         domain: PROMPT_DOMAIN.to_owned(),
         description: file.description,
         body: file.body,
-        args: prompt_args(),
+        args: prompt_args(file.argument_hint.as_deref()),
         effect: Effect::Read,
         external: false,
         timeout_ms: TIMEOUT_MS,

@@ -12,6 +12,8 @@ pub enum Severity {
     Error,
     /// The file is used all the same; strict validation refuses it.
     Lenient,
+    /// The file is valid and used, and a thing that it asks for is not done.
+    Unsupported,
     /// Worth knowing, nothing to refuse.
     Notice,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Problem {
         let word = match self.severity {
             Severity::Error => "error",
             Severity::Lenient => "not strict",
+            Severity::Unsupported => "not supported",
             Severity::Notice => "notice",
         };
         f.write_str(&self.file)?;
@@ -63,6 +66,10 @@ impl Report {
 
     pub(crate) fn lenient(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {
         self.add(Severity::Lenient, line, what.into(), fix.into());
+    }
+
+    pub(crate) fn unsupported(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {
+        self.add(Severity::Unsupported, line, what.into(), fix.into());
     }
 
     pub(crate) fn notice(&mut self, line: Option<u32>, what: impl Into<String>, fix: impl Into<String>) {

@@ -19,8 +19,9 @@ const COMPATIBILITY_CHARS_MAX: usize = 500;
 const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
-const EXTENSION_KEYS: [&str; 6] =
-    ["user-invocable", "disable-model-invocation", "argument-hint", "context", "agent", "model"];
+const EXTENSION_KEYS: [&str; 4] = ["user-invocable", "disable-model-invocation", "argument-hint", "context"];
+/// Extensions of others that mean nothing here (S1: which agent and which model carry a forked skill out).
+const UNREAD_KEYS: [&str; 2] = ["agent", "model"];
 
 /// A prompt skill as its file says it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,7 @@ pub(crate) fn read(folder: &str, text: &str, report: &mut Report) -> Option<Prom
     let allowed_tools = allowed_tools(&front, report);
     foreign_keys(&front, report);
     let context = context(&front, report);
+    unsupported(&front, context, &allowed_tools, report);
     let user_invocable = extension_flag(&front, "user-invocable", report).unwrap_or(true);
     let model_invocable = !extension_flag(&front, "disable-model-invocation", report).unwrap_or(false);
     let argument_hint = extension(&front, "argument-hint").and_then(hint);
@@ -190,8 +192,24 @@ fn split_tools(text: &str) -> Vec<String> {
     tools
 }
 
+/// What the file asks for and does not get. Whoever relies on it must know.
+fn unsupported(front: &Frontmatter, context: PromptContext, allowed_tools: &[String], report: &mut Report) {
+    if context == PromptContext::Fork {
+        let what = "`context: fork` is not carried out, the instructions go to the agent that calls the skill";
+        report.unsupported(front.line_of("context"), what, "leave it out");
+    }
+    for key in UNREAD_KEYS.into_iter().filter(|key| extension(front, key).is_some()) {
+        report.unsupported(front.line_of(key), format!("`{key}` is not read"), "leave it out");
+    }
+    if !allowed_tools.is_empty() {
+        let what = "`allowed-tools` holds nobody back, an agent keeps the skills that it was given";
+        report.unsupported(front.line_of("allowed-tools"), what, "do not rely on it");
+    }
+}
+
 fn foreign_keys(front: &Frontmatter, report: &mut Report) {
-    for key in front.keys().filter(|k| !FORMAT_KEYS.contains(&k.as_str())) {
+    let known = |key: &String| FORMAT_KEYS.contains(&key.as_str()) || UNREAD_KEYS.contains(&key.as_str());
+    for key in front.keys().filter(|key| !known(key)) {
         let line = front.line_of(&key);
         if EXTENSION_KEYS.contains(&key.as_str()) {
             let fix = "move it below `metadata:`, where it is read as well";
@@ -247,12 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_plain_format_has_no_problems() {
+    fn a_file_of_the_plain_format_is_refused_for_nothing() {
         let text = "---\nname: code-review\ndescription: Review code. Use it on changes.\nlicense: MIT\n\
                     allowed-tools: Bash(git:*, gh:*) Read\nmetadata:\n  author: ann\n  context: fork\n---\n# Do it\n";
         let (file, problems) = read_file("code-review", text);
         let file = file.unwrap();
-        assert_eq!(problems, Vec::<String>::new());
+        assert_eq!(
+            problems,
+            [
+                "SKILL.md: not supported: `context: fork` is not carried out, the instructions go to the agent that \
+                 calls the skill; leave it out",
+                "SKILL.md:5: not supported: `allowed-tools` holds nobody back, an agent keeps the skills that it was \
+                 given; do not rely on it",
+            ],
+            "the format is kept, and what is not done is said"
+        );
         assert_eq!(file.allowed_tools, ["Bash(git:*, gh:*)", "Read"]);
         assert_eq!(file.context, PromptContext::Fork);
         assert!(file.user_invocable && file.model_invocable);
@@ -280,8 +307,20 @@ mod tests {
                  `metadata:`, where it is read as well",
                 "SKILL.md:5: not strict: unknown key `colour`; known are name, description, license, compatibility, \
                  metadata, allowed-tools",
+                "SKILL.md:3: not supported: `allowed-tools` holds nobody back, an agent keeps the skills that it was \
+                 given; do not rely on it",
             ]
         );
+    }
+
+    #[test]
+    fn keys_that_mean_nothing_here_are_told_wherever_they_stand() {
+        let (_, above) = read_file("x", "---\nname: x\ndescription: d\nagent: explore\nmodel: small\n---\nx");
+        let (_, below) =
+            read_file("x", "---\nname: x\ndescription: d\nmetadata:\n  agent: explore\n  model: small\n---\nx");
+        let told = |line: &str, key: &str| format!("SKILL.md{line}: not supported: `{key}` is not read; leave it out");
+        assert_eq!(above, [told(":4", "agent"), told(":5", "model")]);
+        assert_eq!(below, [told("", "agent"), told("", "model")]);
     }
 
     #[test]

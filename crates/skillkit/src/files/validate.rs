@@ -11,7 +11,7 @@ use super::{
 use crate::error::SkillError;
 
 /// All problems of a skills folder, of one skill's or domain's folder in it, or of one file, worst first. Valid means: none
-/// but notices.
+/// for which [`Problem::is_failure`] holds.
 ///
 /// # Errors
 /// If the path cannot be opened.
@@ -40,7 +40,7 @@ impl Problem {
     /// Whether strict validation refuses the file for this.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        self.severity != Severity::Notice
+        matches!(self.severity, Severity::Error | Severity::Lenient)
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn read(words: &[&str], now: DateTime<Tz>) -> Option<When> {
 fn named(words: &[&str], today: NaiveDate) -> Option<NaiveDate> {
     match words {
         ["today" | "eod"] | ["end", "of", "day" | "today"] => Some(today),
-        ["tomorrow" | "tmrw"] => add_days(today, 1),
+        ["tomorrow" | "tmrw"] | ["end", "of", "next", "day"] => add_days(today, 1),
         ["yesterday"] => add_days(today, -1),
         ["day", "after", "tomorrow"] => add_days(today, 2),
         ["day", "before", "yesterday"] => add_days(today, -2),
@@ -79,6 +79,7 @@ fn last_of(unit: &str, ahead: i64, today: NaiveDate) -> Option<NaiveDate> {
 
 /// Days from Monday; a name may be cut to three letters or more.
 fn weekday(word: &str) -> Option<i64> {
+    let word = if word == "weds" { "wed" } else { word };
     prefixed(&WEEKDAYS, word).and_then(|n| i64::try_from(n).ok())
 }
 

@@ -13,6 +13,23 @@ fn read(text: &str) -> String {
     resolve(text, now()).map_or_else(|_| "?".to_owned(), |when| when.to_string())
 }
 
+/// The offline planner finds these words and hands them over as they are (`crates/llm/src/offline/dates.rs`).
+#[test]
+fn every_word_that_the_planner_hands_over_is_understood() {
+    let days = ["mon", "tue", "tues", "wed", "weds", "thu", "thur", "thurs", "fri", "sat", "sun", "sept 3", "3 sep"];
+    let parts = ["morning", "noon", "midday", "afternoon", "evening", "tonight", "night", "midnight", "tmrw", "eod"];
+    let more = ["eow", "eom", "day after tomorrow", "this weekend", "today evening", "3rd of may", "15th", "1.12.2026"];
+    let ends = ["day", "week", "month", "year", "next day", "next week", "next month", "next year"];
+    let counts = ["a", "an", "one", "six", "twelve", "9999"];
+    let units = ["minute", "mins", "min", "hour", "hr", "hrs", "days", "weeks", "month", "years"];
+    let mut texts: Vec<String> = days.iter().chain(&parts).chain(&more).map(|word| (*word).to_owned()).collect();
+    texts.extend(ends.iter().map(|end| format!("end of {end}")));
+    texts.extend(counts.iter().flat_map(|count| units.iter().map(move |unit| format!("in {count} {unit}"))));
+    let unknown: Vec<&String> = texts.iter().filter(|text| read(text) == "?").collect();
+    // The stored form has years of four digits, so nobody waits 9,999 years.
+    assert_eq!(unknown, ["in 9999 years"]);
+}
+
 #[test]
 fn days_have_names() {
     for (text, expected) in [
@@ -30,6 +47,8 @@ fn days_have_names() {
         ("last friday", "2026-11-20"),
         ("last saturday", "2026-11-14"),
         ("tues", "2026-11-24"),
+        ("weds", "2026-11-25"),
+        ("end of next day", "2026-11-22"),
         ("next week", "2026-11-23"),
         ("this week", "2026-11-22"),
         ("weekend", "2026-11-21"),

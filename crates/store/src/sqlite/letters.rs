@@ -25,9 +25,9 @@ pub(super) const LETTERS_OF_USER: &str = "SELECT l.task_id, l.user_id, l.convers
      ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
 pub(super) const DUE_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, \
      l.text, l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
-     FROM letters l CROSS JOIN tasks t ON t.id = l.task_id \
-     WHERE (l.state = 'waiting' AND l.retry_at IS NOT NULL AND l.retry_at <= $1) \
-        OR (l.state = 'waiting' AND l.since < $2) \
+     FROM (SELECT task_id FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
+         UNION SELECT task_id FROM letters WHERE state = 'waiting' AND since < $2) due \
+     CROSS JOIN letters l ON l.task_id = due.task_id CROSS JOIN tasks t ON t.id = l.task_id \
      ORDER BY l.since, l.task_id LIMIT $3";
 pub(super) const LETTERS_WAITING: &str = "SELECT (SELECT count(*) FROM letters WHERE state = 'waiting'), \
      (SELECT min(retry_at) FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL), \

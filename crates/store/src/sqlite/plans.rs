@@ -6,6 +6,9 @@ use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
 use super::{MIGRATIONS, letters, log, operations, outbox, records};
 
+/// What may be read from end to end: it is as long as what was asked for.
+const NO_TABLES: [&str; 3] = ["json_each", "SCAN due", "CONSTANT ROW"];
+
 /// How the database would answer, one line for each step.
 async fn plan(sql: &'static str) -> Vec<String> {
     let mut db = SqliteConnection::connect("sqlite::memory:").await.unwrap();
@@ -40,9 +43,10 @@ async fn what_is_asked_often_uses_an_index() {
     ] {
         let steps = plan(sql).await;
         assert!(steps.iter().any(|step| step.contains(index)), "{index} for {sql}: {steps:#?}");
-        // A partial index may be read from end to end: it holds only what is wanted.
-        let through = |step: &String| step.starts_with("SCAN") && !step.contains(" INDEX ");
-        let tables: Vec<_> = steps.iter().filter(|step| through(step) && !step.contains("json_each")).collect();
-        assert!(tables.iter().all(|step| step.contains("CONSTANT ROW")), "{sql}: {steps:#?}");
+        let whole = steps.iter().find(|step| {
+            // A partial index may be read from end to end: it holds only what is wanted.
+            step.starts_with("SCAN") && !step.contains(" INDEX ") && !NO_TABLES.iter().any(|name| step.contains(name))
+        });
+        assert_eq!(whole, None, "{sql}");
     }
 }

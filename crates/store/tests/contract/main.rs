@@ -5,14 +5,18 @@
 
 mod fence;
 mod intents;
+mod letters;
 mod load;
 mod log;
 mod make;
 mod memories;
+mod operations;
+mod outbox;
 mod plain;
 mod records;
 mod sqlite_only;
 mod stores;
+mod tasks;
 mod todos;
 
 macro_rules! run {
@@ -70,9 +74,53 @@ macro_rules! contract {
                     one_user_never_sees_anothers_anything,
                     pages_are_newest_first_and_continue_before_an_instant,
                     a_conversation_is_named_after_its_first_words,
-                    the_outbox_gives_each_final_word_until_it_is_delivered,
                     open_conversations_are_those_with_work_left,
                     a_rebuild_gives_the_same_tables_and_keeps_deliveries,
+                ],
+                tasks: [
+                    what_a_task_waits_for_comes_back,
+                    a_held_task_is_suspended_and_goes_on_where_it_was,
+                    a_held_task_is_open_work,
+                    a_deferred_task_keeps_its_state_and_its_time,
+                    a_task_changes_its_class,
+                    a_task_that_has_ended_never_changes,
+                    changes_in_one_batch_are_the_same_as_one_by_one,
+                    only_a_conversations_own_events_change_its_tasks,
+                    a_rebuild_gives_the_same_tasks,
+                ],
+                letters: [
+                    a_failure_with_a_letter_is_a_dead_letter,
+                    a_task_has_one_letter_and_only_if_its_failure_ended_it,
+                    a_letter_moves_once_and_only_while_it_waits,
+                    a_retry_takes_the_letter_and_says_which_task_tries,
+                    only_a_conversations_own_events_move_its_letters,
+                    letters_are_listed_newest_first_by_state,
+                    due_letters_are_those_to_retry_and_those_to_archive,
+                    the_waiting_letters_are_counted,
+                    a_wrong_owner_sees_no_letter,
+                    a_rebuild_gives_the_same_letters,
+                ],
+                operations: [
+                    a_pending_outcome_opens_an_operation,
+                    an_operation_is_opened_once_and_closed_once,
+                    only_a_conversations_own_events_close_its_operations,
+                    operations_are_listed_newest_first,
+                    expiring_operations_are_the_awaited_ones_in_time,
+                    a_wrong_owner_sees_no_operation,
+                    a_repeated_result_is_a_duplicate,
+                    a_rebuild_gives_the_same_operations,
+                    a_secret_is_made_once_for_each_name,
+                ],
+                outbox: [
+                    the_outbox_gives_each_final_word_until_it_is_delivered,
+                    many_words_are_delivered_at_once,
+                    a_notification_delivers_its_words,
+                    words_that_were_delivered_are_not_notified_again,
+                    a_word_of_another_user_is_not_notified,
+                    notifications_are_read_from_a_place_on,
+                    a_sweep_takes_what_is_old_and_delivered,
+                    a_place_is_never_given_again,
+                    a_rebuild_keeps_notifications_and_delivers_nothing_again,
                 ],
                 todos: [
                     numbers_count_per_user_and_are_never_given_again,

@@ -3,9 +3,10 @@
 use annie_core::{
     event::{
         Action, AgentReport, DispatchSpec, EventBody, Inbound, Mode, NewEvent, PlannedSkill, Priority, PromptFacts,
-        ReportStatus, ResolvedCall, Scope,
+        ReportStatus, ResolvedCall, Retry, Scope,
     },
-    ids::{AgentId, ConversationId, Epoch, IntentId, NodeIncarnation, Seq, TaskId, UserId},
+    ids::{AgentId, ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, Seq, TaskId, UserId},
+    letter::{Letter, LetterState},
     limits::TurnLimits,
     message::{Finish, Usage},
     outcome::Outcome,
@@ -26,6 +27,10 @@ pub fn task(n: u128) -> TaskId {
 
 pub fn intent(n: u128) -> IntentId {
     IntentId::from_uuid(Uuid::from_u128(0x1e << 64 | n))
+}
+
+pub fn operation(n: u128) -> OperationId {
+    OperationId::for_intent(intent(n))
 }
 
 pub fn node(n: u128) -> NodeIncarnation {
@@ -52,13 +57,24 @@ pub fn received(task: TaskId, client_id: &str, text: &str, at: i64) -> NewEvent 
         priority: Priority::High,
         mode: Some(Mode::Direct),
         preamble: vec![("user".to_owned(), "before".to_owned())],
+        ..Inbound::default()
     };
     event(task, at, EventBody::Received(inbound))
 }
 
+/// A message with the task's id as its client id, and what else it is.
+pub fn received_as(task: TaskId, at: i64, change: impl FnOnce(&mut Inbound)) -> NewEvent {
+    let mut event = received(task, &task.to_string(), "Hello there", at);
+    if let EventBody::Received(inbound) = &mut event.body {
+        change(inbound);
+    }
+    event
+}
+
 pub fn started(task: TaskId, at: i64) -> NewEvent {
     let facts = PromptFacts { user_name: "Ann".to_owned(), ..PromptFacts::default() };
-    event(task, at, EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default() })
+    let (mode, limits, route) = (Mode::MultiAgent, TurnLimits::default(), Vec::new());
+    event(task, at, EventBody::TurnStarted { mode, facts, limits, route })
 }
 
 pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {
@@ -66,7 +82,49 @@ pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {
 }
 
 pub fn failed(task: TaskId, code: &str, at: i64) -> NewEvent {
-    event(task, at, EventBody::Failed { code: code.to_owned(), text: "Sorry.".to_owned(), detail: String::new() })
+    let (code, text, detail) = (code.to_owned(), "Sorry.".to_owned(), String::new());
+    event(task, at, EventBody::Failed { code, text, detail, letter: None })
+}
+
+/// A failure that becomes a dead letter.
+pub fn died(task: TaskId, letter: Letter, at: i64) -> NewEvent {
+    let (code, text, detail) = ("model_unavailable".to_owned(), "Sorry.".to_owned(), "refused".to_owned());
+    event(task, at, EventBody::Failed { code, text, detail, letter: Some(letter) })
+}
+
+pub fn letter(since: i64, retry_at: Option<i64>) -> Letter {
+    let tried = vec!["b1: \"refused\"".to_owned(), "b2: ü".to_owned()];
+    Letter { tried, since: Micros(since), retry_at: retry_at.map(Micros) }
+}
+
+pub fn letter_moved(task: TaskId, state: LetterState, at: i64) -> NewEvent {
+    event(task, at, EventBody::LetterMoved { state, by: "ann".to_owned() })
+}
+
+/// A message that tries a dead letter again.
+pub fn retries(task: TaskId, of: TaskId, at: i64) -> NewEvent {
+    received_as(task, at, |inbound| inbound.retry = Some(Retry { of, since: Micros(1), tried: Vec::new() }))
+}
+
+/// A message that brings an operation's result.
+pub fn resumes(task: TaskId, operation: OperationId, at: i64) -> NewEvent {
+    received_as(task, at, |inbound| inbound.resumes = Some(operation))
+}
+
+pub fn suspended(task: TaskId, at: i64) -> NewEvent {
+    event(task, at, EventBody::Suspended { by: "ann".to_owned() })
+}
+
+pub fn continued(task: TaskId, at: i64) -> NewEvent {
+    event(task, at, EventBody::Continued { by: "ann".to_owned() })
+}
+
+pub fn reprioritised(task: TaskId, priority: Priority, at: i64) -> NewEvent {
+    event(task, at, EventBody::Reprioritised { priority, by: "ann".to_owned() })
+}
+
+pub fn deferred(task: TaskId, until: i64, at: i64) -> NewEvent {
+    event(task, at, EventBody::Deferred { until: Micros(until), reason: "deadline".to_owned() })
 }
 
 pub fn cancelled(task: TaskId, at: i64) -> NewEvent {

@@ -6,7 +6,7 @@ use annie_core::{
     event::{Priority, Scope},
     ids::{OutboxId, Seq},
     outcome::Outcome,
-    ports::{ConversationRow, OutboxRow, Store, TaskRow, TaskState},
+    ports::{ConversationRow, Store, TaskRow, TaskState},
     skill::Effect,
     time::Micros,
 };
@@ -26,6 +26,8 @@ pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<
         source: "http".into(),
         title: "Hello there".into(),
         received_at: Micros(10),
+        not_before: None,
+        after: Vec::new(),
         started_at: None,
         ended_at: None,
         error: None,
@@ -124,27 +126,6 @@ pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>
     assert_eq!(store.conversation(of("ann"), c).await.unwrap(), Some(wanted));
 }
 
-pub async fn the_outbox_gives_each_final_word_until_it_is_delivered(store: Arc<dyn Store>) {
-    for n in 1..=3 {
-        let epoch = opened(&*store, conversation(n), "ann", task(n), 1).await;
-        let answer = answered(task(n), &format!("answer {n}"), 100 - n as i64);
-        commit(&*store, owned(conversation(n), "ann", epoch, vec![answer])).await.unwrap();
-    }
-    let oldest = OutboxRow {
-        id: OutboxId::for_task(task(3)),
-        user: user("ann"),
-        task: task(3),
-        conversation: conversation(3),
-        text: "answer 3".into(),
-        at: Micros(97),
-    };
-    assert_eq!(store.outbox(1).await.unwrap(), [oldest]);
-    store.delivered(OutboxId::for_task(task(3)), Micros(200)).await.unwrap();
-    store.delivered(OutboxId::for_task(task(9)), Micros(200)).await.unwrap();
-    let left: Vec<_> = store.outbox(10).await.unwrap().into_iter().map(|row| row.task).collect();
-    assert_eq!(left, [2, 1].map(task));
-}
-
 pub async fn open_conversations_are_those_with_work_left(store: Arc<dyn Store>) {
     for n in 1..=4 {
         let epoch = opened(&*store, conversation(n), "ann", task(n), 100 - n as i64).await;
@@ -185,7 +166,7 @@ pub async fn a_rebuild_gives_the_same_tables_and_keeps_deliveries(store: Arc<dyn
         )
         .await
         .unwrap();
-    store.delivered(OutboxId::for_task(task(3)), Micros(99)).await.unwrap();
+    store.delivered(vec![OutboxId::for_task(task(3))], Micros(99)).await.unwrap();
     let picture = async || {
         let far = Micros(i64::MAX);
         let mut intents = Vec::new();

@@ -1,6 +1,6 @@
 //! What only a database in a folder has: a second life, a lock, a full disk, views.
 
-use std::{path::Path, sync::Arc};
+use std::{borrow::Cow, path::Path, sync::Arc};
 
 use annie_core::{
     breaker::BreakerRow,
@@ -15,7 +15,7 @@ use annie_core::{
     time::Micros,
 };
 use annie_store::{SqliteOptions, SqliteStore};
-use sqlx::{Connection, Executor, Row, SqliteConnection};
+use sqlx::{Connection, Executor, Row, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
 
 use crate::{make::*, stores::quick};
@@ -26,6 +26,11 @@ async fn open(folder: &Path) -> SqliteStore {
 
 async fn beside(folder: &Path) -> SqliteConnection {
     let url = format!("sqlite://{}", folder.join("annie.db").display());
+    SqliteConnection::connect(&url).await.unwrap()
+}
+
+async fn create(folder: &Path) -> SqliteConnection {
+    let url = format!("sqlite://{}?mode=rwc", folder.join("annie.db").display());
     SqliteConnection::connect(&url).await.unwrap()
 }
 
@@ -281,4 +286,27 @@ async fn the_views_show_messages_agents_executions_and_usage() {
     .await;
     let row = |agent| some(&["ann", agent, "m1", "b1", "100", "0.25"]);
     assert_eq!(usage, [row("orchestrator"), row("mailer"), row("orchestrator")]);
+}
+
+#[tokio::test]
+async fn a_database_from_before_letters_and_operations_is_brought_up_to_date() {
+    let folder = TempDir::new().unwrap();
+    let all = sqlx::migrate!("../../migrations/sqlite");
+    let early = all.iter().filter(|migration| migration.version <= 3).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = create(folder.path()).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    db.execute(
+        "INSERT INTO conversations VALUES (x'01010101010101010101010101010101', 'ann', NULL, 0, 2, 't', 1, 1); \
+         INSERT INTO tasks VALUES (x'02020202020202020202020202020202', 'ann', x'01010101010101010101010101010101', 1, \
+             'c', x'00', 'running', 'high', 'http', 't', 1, 2, NULL, NULL);",
+    )
+    .await
+    .unwrap();
+    db.close().await.unwrap();
+    let store = open(folder.path()).await;
+    let tasks = store.tasks(of("ann"), true, Micros(i64::MAX), 9).await.unwrap();
+    assert_eq!(tasks.len(), 1);
+    assert_eq!((tasks[0].not_before, tasks[0].after.len()), (None, 0));
+    assert_eq!(store.open_conversations().await.unwrap().len(), 1);
 }

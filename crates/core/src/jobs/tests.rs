@@ -1,0 +1,532 @@
+//! Tables of what people say to an assistant that works, and of what they say to one that is to work.
+
+mod answers;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::*;
+use crate::ids::{ConversationId, TaskId};
+
+fn act(verb: Verb, target: Target) -> JobRequest {
+    JobRequest::Act { verb, target }
+}
+
+fn words(text: &str) -> Target {
+    Target::Words(text.into())
+}
+
+fn task(n: u128) -> TaskId {
+    TaskId::from_uuid(Uuid::from_u128(n))
+}
+
+fn conversation(n: u128) -> ConversationId {
+    ConversationId::from_uuid(Uuid::from_u128(n))
+}
+
+fn waiting(n: usize, title: &str) -> JobLine {
+    JobLine {
+        number: n,
+        task: task(n as u128),
+        title: title.into(),
+        state: TaskState::Queued,
+        suspended_at: None,
+        priority: Priority::Normal,
+        position: Some(n),
+        round: None,
+        start_in_ms: None,
+        running_ms: None,
+        conversation: conversation(1),
+    }
+}
+
+fn running(n: usize, title: &str) -> JobLine {
+    JobLine {
+        state: TaskState::Running,
+        position: None,
+        round: Some((3, 5)),
+        running_ms: Some(61_000),
+        ..waiting(n, title)
+    }
+}
+
+fn suspended(n: usize, title: &str, at: i64) -> JobLine {
+    JobLine { suspended_at: Some(Micros(at)), position: None, ..running(n, title) }
+}
+
+fn three() -> Vec<JobLine> {
+    vec![
+        running(1, "Summarise that YouTube video I sent you"),
+        JobLine {
+            priority: Priority::High,
+            position: Some(1),
+            start_in_ms: Some(110_000),
+            ..waiting(2, "Look up golf courses near Bangalore")
+        },
+        JobLine { priority: Priority::Background, position: None, ..waiting(3, "Write the daily reflection") },
+    ]
+}
+
+fn heard(text: &str) -> Option<JobRequest> {
+    understand(text).map(|c| c.request)
+}
+
+#[track_caller]
+fn all_mean(request: &JobRequest, phrases: &[&str]) {
+    for phrase in phrases {
+        assert_eq!(heard(phrase).as_ref(), Some(request), "{phrase:?}");
+    }
+}
+
+#[test]
+fn questions_about_the_jobs_are_heard() {
+    all_mean(
+        &JobRequest::List,
+        &[
+            "what are you working on",
+            "What are you working on?",
+            "Annie, what are you working on?",
+            "Hey Annie, what are you working on right now?",
+            "what're you working on",
+            "what are you doing",
+            "what are you doing at the moment?",
+            "so what are you currently doing",
+            "what are you up to?",
+            "jobs",
+            "Status?",
+            "what's the status",
+            "can you tell me what you are working on",
+            "show me your jobs please",
+            "what\u{2019}s in the queue",
+            "are you still working on something?",
+            "show me the queue",
+            "/jobs",
+            "/jobs --all",
+        ],
+    );
+    all_mean(
+        &JobRequest::Busy,
+        &["how busy are you", "How busy are you right now?", "top", "are you busy?", "how long is your queue", "/top"],
+    );
+}
+
+#[test]
+fn that_is_done_first_or_is_urgent() {
+    all_mean(
+        &act(Verb::First, Target::That),
+        &[
+            "do that first",
+            "Do this first!",
+            "please do that first",
+            "Annie, could you do it first?",
+            "that one first",
+            "prioritise that",
+            "prioritize this one please",
+            "move that up",
+            "make that a priority",
+            "do that before anything else",
+            "start with that",
+            "/first",
+        ],
+    );
+    all_mean(
+        &act(Verb::Urgent, Target::That),
+        &[
+            "this is urgent",
+            "This is really urgent!",
+            "that's urgent",
+            "it's urgent, please",
+            "urgent",
+            "ASAP",
+            "hurry up",
+            "Annie, this is urgent",
+            "make that urgent",
+            "this can't wait",
+            "i need this asap",
+            "/urgent",
+        ],
+    );
+}
+
+#[test]
+fn that_is_cancelled_in_many_words() {
+    all_mean(
+        &act(Verb::Cancel, Target::That),
+        &[
+            "cancel that",
+            "Cancel that.",
+            "never mind",
+            "Nevermind!",
+            "never mind, cancel that",
+            "never mind, please cancel that",
+            "stop that",
+            "no, stop that",
+            "wait, cancel that please",
+            "stop it",
+            "stop, stop, stop!",
+            "no no no, stop that",
+            "stop",
+            "cancel",
+            "forget it",
+            "forget about that",
+            "drop it",
+            "don't do that",
+            "don't bother",
+            "stop what you are doing",
+            "cancel that one",
+            "hey annie can you cancel that for me thanks",
+            "/cancel",
+            "/cancel that",
+        ],
+    );
+}
+
+#[test]
+fn that_is_paused_and_goes_on() {
+    all_mean(
+        &act(Verb::Pause, Target::That),
+        &[
+            "pause that",
+            "pause that for now",
+            "Pause that for a bit, please",
+            "pause",
+            "put that on hold",
+            "hold off on that",
+            "hold on with that",
+            "suspend that job",
+            "set that aside for later",
+            "/pause",
+        ],
+    );
+    all_mean(
+        &act(Verb::Resume, Target::That),
+        &[
+            "resume",
+            "Resume that",
+            "go on with that",
+            "continue with that",
+            "carry on with it",
+            "unpause that",
+            "pick that up again",
+            "ok, resume",
+            "/resume",
+        ],
+    );
+}
+
+#[test]
+fn jobs_are_named_by_number_or_all_together() {
+    all_mean(
+        &act(Verb::Cancel, Target::All),
+        &[
+            "cancel everything",
+            "stop everything!",
+            "cancel all",
+            "Cancel all of them",
+            "cancel all jobs",
+            "stop all the jobs",
+            "/cancel all",
+            "never mind, cancel everything",
+        ],
+    );
+    all_mean(
+        &act(Verb::Pause, Target::All),
+        &["pause everything", "pause everything for now", "put everything on hold"],
+    );
+    all_mean(&act(Verb::Resume, Target::All), &["resume everything", "resume all jobs"]);
+    all_mean(
+        &act(Verb::Cancel, Target::Number(2)),
+        &[
+            "cancel number 2",
+            "cancel task 2",
+            "Cancel #2",
+            "cancel 2",
+            "cancel job two",
+            "cancel the second one",
+            "cancel the second thing",
+            "cancel the second job",
+            "kill number two",
+            "/cancel 2",
+            "/cancel #2",
+        ],
+    );
+    all_mean(
+        &act(Verb::First, Target::Number(2)),
+        &["do number 2 first", "do the second one first", "/first 2", "number two first"],
+    );
+    all_mean(&act(Verb::Pause, Target::Number(3)), &["pause number three", "pause the third one", "/pause 3"]);
+}
+
+#[test]
+fn jobs_are_named_by_words_of_their_titles() {
+    all_mean(
+        &act(Verb::Cancel, words("research")),
+        &[
+            "cancel the research",
+            "Cancel the research, please.",
+            "stop the research job",
+            "never mind the research",
+            "forget about the research",
+            "stop working on the research",
+            "never mind, cancel the research",
+            "call off the research",
+            "/cancel the research",
+            "/cancel research",
+        ],
+    );
+    all_mean(
+        &act(Verb::First, words("research")),
+        &[
+            "do the research first",
+            "do the research next",
+            "first do the research",
+            "prioritise the research",
+            "move the research to the front",
+            "start with the research",
+            "the research first",
+        ],
+    );
+    all_mean(
+        &act(Verb::Urgent, words("research")),
+        &[
+            "the research is urgent",
+            "make the research urgent",
+            "hurry up with the research",
+            "i need the research urgently",
+        ],
+    );
+    all_mean(
+        &act(Verb::Pause, words("video summary")),
+        &[
+            "hold on with the video summary",
+            "pause the video summary",
+            "pause that video summary for now",
+            "put the video summary on hold",
+        ],
+    );
+    all_mean(
+        &act(Verb::Resume, words("video")),
+        &[
+            "continue with the video",
+            "resume the video",
+            "go on with the video",
+            "resume work on the video",
+            "get back to the video please",
+        ],
+    );
+}
+
+#[test]
+fn an_id_names_its_task() {
+    let id = task(7);
+    all_mean(
+        &act(Verb::Resume, Target::Id(id)),
+        &[&format!("/resume {id}"), &format!("resume {id}"), &format!("resume job {id}")],
+    );
+}
+
+/// Ordinary requests that hold the words of job control.
+const REQUESTS: &[&str] = &[
+    "",
+    "   ",
+    "Annie",
+    "hello",
+    "please",
+    "continue",
+    "go on",
+    "Continue, please",
+    "please go on",
+    "keep going",
+    "yes, continue",
+    "cancel my meeting tomorrow",
+    "cancel the meeting",
+    "cancel that meeting",
+    "cancel the meeting with Bob",
+    "cancel the 3pm call",
+    "cancel the call at 3pm",
+    "cancel my subscription",
+    "cancel the newspaper subscription",
+    "cancel all my meetings",
+    "cancel all my tasks",
+    "cancel everything on Friday",
+    "cancel a flight for me",
+    "pause the music",
+    "stop the music please",
+    "pause my alarm",
+    "stop the timer",
+    "resume the music",
+    "resume the podcast",
+    "do the dishes first",
+    "who was first?",
+    "the first",
+    "what comes first",
+    "ladies first",
+    "do the first thing on my list",
+    "what is urgent in my tasks?",
+    "is this urgent?",
+    "this is not urgent",
+    "that isn't urgent",
+    "show my urgent tasks",
+    "this is urgent: call mum and tell her that I am late",
+    "what are you doing tonight",
+    "what are you working on with Tom",
+    "what am I working on",
+    "what is the status of my order",
+    "status of the build",
+    "list my tasks",
+    "show me my tasks",
+    "how busy am I tomorrow",
+    "how busy is the train to Basel",
+    "how do I cancel that in Amazon",
+    "write a mail that says cancel that",
+    "translate \"cancel that\" into French",
+    "what does 'never mind' mean",
+    "never mind what I said about the garden",
+    "don't stop",
+    "stop doing that with my mail",
+    "stop by the shop tomorrow",
+    "stop sending me news",
+    "kill the lights",
+    "drop me a line",
+    "forget everything",
+    "forget that I like tea",
+    "go on with your story",
+    "get back to me",
+    "get back to work tomorrow",
+    "pick me up again",
+    "put the milk on the list",
+    "put me first",
+    "move the meeting up",
+    "start with a joke",
+    "top 10 songs of 1990",
+    "resume writing tips",
+    "my resume",
+    "write my resume",
+    "job offers in Berlin",
+    "jobs in Berlin",
+    "cancel 2024",
+    "cancel()",
+    "status = ok",
+    "task 2",
+    "urgent care near me",
+    "hurry hard, said the curler",
+    "abort, retry, ignore?",
+    "cancel that and play some music",
+    "/weekly-review",
+    "/cancelled",
+    "/jobs in Berlin",
+    "/jobs --frob",
+    "/",
+    "//",
+];
+
+#[test]
+fn ordinary_requests_are_left_alone() {
+    for text in REQUESTS {
+        assert_eq!(heard(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn the_whole_of_the_job_control_table_is_heard() {
+    // S3 5.2.5, word for word.
+    let table = [
+        ("What are you working on?", JobRequest::List),
+        ("Do the research first", act(Verb::First, words("research"))),
+        ("Never mind, cancel that", act(Verb::Cancel, Target::That)),
+        ("Pause that for now", act(Verb::Pause, Target::That)),
+        ("This is urgent", act(Verb::Urgent, Target::That)),
+        ("How busy are you?", JobRequest::Busy),
+        // S3 5.8.
+        ("Do this first", act(Verb::First, Target::That)),
+        ("Resume the research", act(Verb::Resume, words("research"))),
+        ("Annie, what are you working on?", JobRequest::List),
+    ];
+    for (text, request) in table {
+        assert_eq!(heard(text), Some(request), "{text:?}");
+    }
+}
+
+#[test]
+fn what_may_mean_something_else_applies_only_if_a_job_answers_to_it() {
+    let certain = |text: &str| understand(text).is_some_and(|c| c.is_certain());
+    for text in [
+        "cancel that",
+        "pause that",
+        "do that first",
+        "this is urgent",
+        "cancel everything",
+        "cancel number 2",
+        "/cancel research",
+        "/resume",
+        "/pause",
+        "jobs",
+        "top",
+    ] {
+        assert!(certain(text), "{text:?}");
+    }
+    for text in [
+        "cancel the research",
+        "never mind",
+        "stop",
+        "pause",
+        "resume",
+        "resume that",
+        "cancel task 2",
+        "start with that",
+        "stop it",
+        "cancel all tasks",
+    ] {
+        assert!(!certain(text), "{text:?}");
+    }
+    let command = understand("cancel the research").unwrap();
+    assert!(!command.applies(&Resolution::None));
+    assert!(command.applies(&Resolution::One(task(1))));
+    assert!(understand("cancel that").unwrap().applies(&Resolution::None));
+}
+
+#[test]
+fn detail_is_given_when_it_is_asked_for() {
+    for (text, is_detailed) in [
+        ("/jobs", false),
+        ("/jobs --all", true),
+        ("/top --detail", true),
+        ("jobs", false),
+        ("what are you working on in detail", true),
+    ] {
+        assert_eq!(understand(text).unwrap().is_detailed, is_detailed, "{text:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_strange(text in any::<String>()) {
+        let _ = understand(&text);
+        let _ = understand(&format!("/cancel {text}"));
+        let _ = understand(&format!("cancel the {text}"));
+        let job = JobLine { title: text.clone(), ..waiting(1, "") };
+        let command = understand("/cancel 1").unwrap();
+        for style in [Style::Short, Style::Detailed] {
+            let found = resolve(&Target::Words(text.clone()), std::slice::from_ref(&job), Verb::Cancel, None);
+            prop_assert!(!say(&command, &found, std::slice::from_ref(&job), style).is_empty());
+        }
+    }
+
+    #[test]
+    fn whoever_says_much_asks_for_something_else(
+        said in prop::collection::vec(prop::sample::select(vec!["cancel", "that", "the", "please", "annie", "first", "do",
+            "never", "mind", "jobs", "now", "urgent", "is", "this", "resume", "ok", "can", "you", "research", "hey"]), 13..40),
+        pause in prop::sample::select(vec![" ", ", ", "\n", "...", "-"]),
+    ) {
+        prop_assert_eq!(understand(&said.join(pause)), None);
+    }
+
+    #[test]
+    fn one_more_word_makes_a_question_an_ordinary_one(
+        phrase in prop::sample::select(vec!["jobs", "what are you doing", "how busy are you", "cancel it", "pause everything"]),
+        word in "(my|meeting|tomorrow|berlin|tom|because|with)",
+    ) {
+        let text = format!("{phrase} {word}");
+        prop_assert_eq!(understand(&text), None);
+    }
+}

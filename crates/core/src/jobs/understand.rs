@@ -1,0 +1,155 @@
+//! Whether a whole message is a job command. Takes off how one is spoken to ("Annie, could you … for now, please?") and
+//! leaves the rest to the grammar.
+
+use super::{
+    JobCommand, JobRequest, SLASH_WORDS, SPOKEN_WORDS_MAX, Target, Verb, grammar, target::target, words::words,
+};
+
+/// A spoken command is no longer than this, in bytes: more is not even looked at.
+const SPOKEN_BYTES_MAX: usize = 200;
+/// Punctuation that is heard as a pause. Any other of ASCII makes it a text about something.
+const PAUSES: &str = " ,.!?';:-#_";
+/// What one says before the command.
+const OPENERS: &[&[&str]] = &[
+    &["hey"],
+    &["hi"],
+    &["hello"],
+    &["annie"],
+    &["ok"],
+    &["okay"],
+    &["alright"],
+    &["yes"],
+    &["yeah"],
+    &["no"],
+    &["oh"],
+    &["um"],
+    &["uh"],
+    &["hmm"],
+    &["well"],
+    &["so"],
+    &["and"],
+    &["now"],
+    &["then"],
+    &["wait"],
+    &["sorry"],
+    &["hold", "on"],
+    &["please"],
+    &["can", "you"],
+    &["could", "you"],
+    &["would", "you"],
+    &["will", "you"],
+    &["you", "can"],
+    &["let", "us"],
+    &["i", "want", "you", "to"],
+    &["i", "need", "you", "to"],
+    &["i", "would", "like", "you", "to"],
+    &["can", "you", "tell", "me"],
+    &["tell", "me"],
+];
+/// What one says after it.
+const CLOSERS: &[&[&str]] = &[
+    &["please"],
+    &["annie"],
+    &["now"],
+    &["right", "now"],
+    &["immediately"],
+    &["thanks"],
+    &["thank", "you"],
+    &["ok"],
+    &["okay"],
+    &["then"],
+    &["too"],
+    &["instead"],
+    &["again"],
+    &["for", "me"],
+    &["for", "now"],
+    &["for", "later"],
+    &["until", "later"],
+    &["a", "bit"],
+    &["for", "a", "bit"],
+    &["for", "a", "while"],
+    &["for", "a", "moment"],
+    &["for", "a", "minute"],
+    &["for", "a", "second"],
+    &["for", "the", "moment"],
+    &["at", "the", "moment"],
+    &["would", "you"],
+    &["will", "you"],
+    &["could", "you"],
+    &["can", "you"],
+];
+/// Words that only colour it.
+const COLOURS: &[&str] =
+    &["just", "really", "currently", "still", "actually", "exactly", "very", "super", "extremely", "quickly"];
+
+/// What this message asks of the jobs, if that is all it says. English, by fixed phrases and never by a model (S3 13). Pure;
+/// looks at no more than the first 200 bytes unless it begins with a slash.
+#[must_use]
+pub fn understand(text: &str) -> Option<JobCommand> {
+    let text = text.trim();
+    if let Some(line) = text.strip_prefix('/') {
+        return slash(line);
+    }
+    let is_spoken = text.len() <= SPOKEN_BYTES_MAX
+        && text.split_whitespace().count() <= SPOKEN_WORDS_MAX
+        && text.chars().all(|c| !c.is_ascii_punctuation() || PAUSES.contains(c));
+    if !is_spoken {
+        return None;
+    }
+    let words = words(text);
+    if words.len() > SPOKEN_WORDS_MAX {
+        return None;
+    }
+    let mut words: Vec<&str> = words.iter().map(String::as_str).filter(|w| !COLOURS.contains(w)).collect();
+    // "Stop, stop, stop!"
+    words.dedup();
+    spoken(&words)
+}
+
+/// Tries the words as they are, then without what stands before them, then without what stands behind.
+fn spoken(words: &[&str]) -> Option<JobCommand> {
+    let mut rest = words;
+    loop {
+        let mut core = rest;
+        loop {
+            if let Some(command) = grammar::command(core) {
+                return Some(command);
+            }
+            match CLOSERS.iter().filter_map(|closer| core.strip_suffix(*closer)).min_by_key(|left| left.len()) {
+                Some(shorter) => core = shorter,
+                None => break,
+            }
+        }
+        rest = OPENERS.iter().filter_map(|opener| rest.strip_prefix(*opener)).min_by_key(|left| left.len())?;
+    }
+}
+
+/// `/jobs --all`, `/cancel 2`, `/resume task_…`, `/first the research`.
+fn slash(line: &str) -> Option<JobCommand> {
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let name = name.to_lowercase();
+    SLASH_WORDS.iter().find(|known| **known == name)?;
+    let (flags, rest): (Vec<&str>, Vec<&str>) = rest.split_whitespace().partition(|w| w.starts_with("--"));
+    if flags.iter().any(|f| !matches!(*f, "--all" | "--detail" | "--details")) {
+        return None;
+    }
+    let verb =
+        [Verb::First, Verb::Urgent, Verb::Cancel, Verb::Pause, Verb::Resume].into_iter().find(|v| v.as_str() == name);
+    let request = match verb {
+        Some(verb) => JobRequest::Act { verb, target: argument(&rest.join(" ")) },
+        None if !rest.is_empty() => return None,
+        None if name == "top" => JobRequest::Busy,
+        None => JobRequest::List,
+    };
+    Some(JobCommand { request, is_detailed: !flags.is_empty(), is_certain: true })
+}
+
+fn argument(text: &str) -> Target {
+    let owned = words(text);
+    let words: Vec<&str> = owned.iter().map(String::as_str).collect();
+    match target(&words) {
+        _ if words.is_empty() => Target::That,
+        Some((target, _)) => target,
+        None => Target::Words(words.join(" ")),
+    }
+}

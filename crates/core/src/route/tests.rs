@@ -1,0 +1,308 @@
+//! Routing as a whole: the table of S3 10.3, who may stand in, the name before a request, and what can be wrong.
+
+mod learned;
+mod properties;
+mod task;
+
+use super::*;
+use crate::{
+    event::Priority,
+    message::{ModelError, ModelErrorKind as Kind},
+    time::Micros,
+};
+
+/// A pool as S3 10.2 draws it: a GPU in the house that speaks, and a command-line agent.
+fn pool() -> Vec<BackendFacts> {
+    let gpu = BackendFacts {
+        name: "gpu".to_owned(),
+        capabilities: ["tools", "voice", "python", "browser"].map(str::to_owned).into(),
+        privacy: Privacy::Local,
+        context_tokens_max: Some(131_072),
+        ..BackendFacts::default()
+    };
+    let coder = BackendFacts {
+        name: "coder".to_owned(),
+        capabilities: ["git", "files", "shell", "web", "mcp"].map(str::to_owned).into(),
+        called: vec!["claude".to_owned(), "Claude Code".to_owned()],
+        acts: true,
+        ..BackendFacts::default()
+    };
+    vec![gpu, coder]
+}
+
+fn asked(text: &str) -> Asked<'_> {
+    Asked { text, source: "http", priority: Priority::High, skills: &[], tokens_estimate: 4_000, private: false }
+}
+
+fn table(facts: &[BackendFacts]) -> RouteTable {
+    RouteTable::new(default_rules(), facts).unwrap()
+}
+
+fn routed(facts: &[BackendFacts], mode: RouteMode, asked: &Asked<'_>) -> Result<Route, NoRoute> {
+    choose(&table(facts), facts, mode, asked)
+}
+
+fn automatic(text: &str) -> Route {
+    routed(&pool(), RouteMode::Automatic, &asked(text)).unwrap()
+}
+
+#[test]
+fn the_default_table_sends_everything_where_the_seed_wants_it() {
+    for (text, backend, rule) in [
+        ("Summarize https://www.youtube.com/watch?v=abc please", "coder", Some("video")),
+        ("what does https://youtu.be/abc say?", "coder", Some("video")),
+        ("check git status", "coder", Some("git")),
+        ("Commit these changes", "coder", Some("git")),
+        ("ok, can you commit the fix?", "coder", Some("git")),
+        ("push it to origin", "coder", Some("git")),
+        ("open a PR for this", "coder", Some("git")),
+        ("edit file notes.txt", "coder", Some("files")),
+        ("please fix src/main.rs", "coder", Some("files")),
+        ("ask the MCP server for tickets", "coder", Some("mcp")),
+        ("search for Czech beer", "gpu", Some("search")),
+        ("Research the history of Brno", "gpu", Some("search")),
+        ("remember that Bob prefers email", "gpu", Some("memory")),
+        ("what time is it", "gpu", None),
+        ("run this python: print(1)", "gpu", Some("python")),
+        ("fill in the web form", "gpu", Some("browser")),
+    ] {
+        let route = automatic(text);
+        assert_eq!((route.primary(), route.rule.as_deref()), (backend, rule), "{text}: {}", route.reason);
+        assert!(route.agrees());
+    }
+}
+
+#[test]
+fn words_that_only_look_like_orders_stay_where_they_are() {
+    for text in [
+        "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due",
+        "remind me to push the branch tomorrow",
+        "I cannot commit to a date yet",
+        "the committee met on Monday",
+        "turn off push notifications",
+        "my digit status is fine",
+        "add an event: git workshop on Friday",
+    ] {
+        assert_eq!(automatic(text).primary(), "gpu", "{text}");
+    }
+}
+
+#[test]
+fn with_one_plain_backend_everything_goes_to_it() {
+    let plain = vec![BackendFacts { name: "only".to_owned(), ..BackendFacts::default() }];
+    assert_eq!(table(&plain).idle().count(), table(&plain).rules().count());
+    for text in ["git status", "remember me", "https://youtu.be/x", "hello", "edit file x"] {
+        for (source, priority) in [("http", Priority::Normal), ("voice", Priority::Realtime)] {
+            let asked = Asked { source, priority, ..asked(text) };
+            let route = routed(&plain, RouteMode::Automatic, &asked).unwrap();
+            assert_eq!((route.candidates, route.rule), (vec!["only".to_owned()], None));
+        }
+    }
+}
+
+#[test]
+fn who_may_stand_in_and_who_may_not_is_as_the_seed_says() {
+    assert_eq!(automatic("hello").candidates, ["gpu", "coder"]);
+    assert_eq!(automatic("https://youtu.be/x").candidates, ["coder", "gpu"]);
+    assert_eq!(automatic("git status").candidates, ["coder"], "git needs the repository");
+    assert_eq!(automatic("remember this").candidates, ["gpu"]);
+    let voice = Asked { source: "voice", priority: Priority::Realtime, ..asked("git status") };
+    let route = routed(&pool(), RouteMode::Automatic, &voice).unwrap();
+    assert_eq!((route.candidates, route.rule.as_deref()), (vec!["gpu".to_owned()], Some("voice")));
+}
+
+#[test]
+fn named_stand_ins_come_in_their_order_and_equals_come_first() {
+    let names = ["a", "b", "c", "d"];
+    let of = |name: &str| BackendFacts { name: name.to_owned(), ..BackendFacts::default() };
+    let mut facts: Vec<BackendFacts> = names.into_iter().map(of).collect();
+    for n in [1, 3] {
+        facts[n].capabilities.insert("git".to_owned());
+    }
+    facts[1].cost = Some(Cost { input_usd: 3.0, output_usd: 15.0 });
+    let rule = |fallback: &[&str], prefer| RouteRule {
+        name: "r".to_owned(),
+        when: When { any_words: vec!["git".to_owned()], ..When::default() },
+        to: Target { prefer, ..Target::able(["git"]) },
+        fallback: Fallback::Names(fallback.iter().map(|&n| n.to_owned()).collect()),
+        reason: String::new(),
+    };
+    let order = |rule: RouteRule| {
+        let table = RouteTable::new(vec![rule], &facts).unwrap();
+        choose(&table, &facts, RouteMode::Automatic, &asked("git!")).unwrap().candidates.concat()
+    };
+    assert_eq!(order(rule(&["c", "a", "c"], Preference::Listed)), "bdca");
+    assert_eq!(order(rule(&[], Preference::Cheapest)), "db");
+}
+
+#[test]
+fn shadow_and_suggest_use_the_first_backend_and_only_say_what_the_rules_mean() {
+    let shadow = routed(&pool(), RouteMode::Shadow, &asked("git status")).unwrap();
+    assert_eq!((shadow.candidates.concat().as_str(), shadow.chosen.as_deref()), ("gpucoder", Some("coder")));
+    assert!(!shadow.agrees() && shadow.suggestion.is_none() && shadow.reason.contains("rule `git`"), "{shadow:?}");
+    let suggest = routed(&pool(), RouteMode::Suggest, &asked("git status")).unwrap();
+    let said = suggest.suggestion.clone().unwrap();
+    assert_eq!(suggest.primary(), "gpu");
+    assert!(said.contains("\"Claude,\"") && said.contains("git command line"), "{said}");
+    let agreed = routed(&pool(), RouteMode::Suggest, &asked("hello")).unwrap();
+    assert!(agreed.agrees() && agreed.suggestion.is_none());
+}
+
+#[test]
+fn a_backend_called_by_name_is_taken_in_every_mode_and_the_name_is_taken_off() {
+    for mode in [RouteMode::Shadow, RouteMode::Suggest, RouteMode::Automatic] {
+        for text in [
+            "Claude, what time is it",
+            "claude: what time is it",
+            " CLAUDE,what time is it",
+            "@claude , what time is it",
+        ] {
+            let route = routed(&pool(), mode, &asked(text)).unwrap();
+            assert_eq!(route.candidates, ["coder"], "{text}");
+            assert_eq!(route.stripped_text.as_deref(), Some("what time is it"));
+            assert!(route.is_called && !route.agrees() && route.chosen.as_deref() == Some("gpu"));
+        }
+    }
+    let longer = automatic("claude code: commit this");
+    assert!(longer.is_called && longer.agrees() && longer.stripped_text.as_deref() == Some("commit this"));
+}
+
+#[test]
+fn an_ordinary_sentence_calls_nobody() {
+    for text in [
+        "Claude is a name",
+        "Claude Monet, the painter",
+        "claudette, come here",
+        "tell claude, he knows",
+        "claude://settings",
+        "claude:8080 does not answer",
+        "Claude,",
+        "Claude",
+        "",
+        "Clau",
+    ] {
+        let route = automatic(text);
+        assert!(!route.is_called && route.stripped_text.is_none(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_private_stays_and_what_is_too_long_goes_to_who_can_hold_it() {
+    let private = Asked { private: true, ..asked("https://youtu.be/x") };
+    let route = routed(&pool(), RouteMode::Automatic, &private).unwrap();
+    assert_eq!(route.candidates, ["gpu"]);
+    assert!(route.alternatives.iter().any(|a| a.contains("`coder`") && a.contains("private")), "{route:?}");
+    let long = Asked { tokens_estimate: 200_000, ..asked("hello") };
+    assert_eq!(routed(&pool(), RouteMode::Shadow, &long).unwrap().candidates, ["coder"]);
+}
+
+#[test]
+fn a_request_that_nobody_may_take_says_why() {
+    let private = |text| Asked { private: true, ..asked(text) };
+    let git = routed(&pool(), RouteMode::Automatic, &private("git status")).unwrap_err();
+    assert!(matches!(&git, NoRoute::Rule { rule, unfit, .. } if rule == "git" && unfit.len() == 1), "{git}");
+    assert!(git.to_string().contains("a backend with git and nobody else: `coder`: the request is private"), "{git}");
+    assert!(routed(&pool(), RouteMode::Shadow, &private("git status")).is_ok(), "only recorded, not obeyed");
+    let called = routed(&pool(), RouteMode::Shadow, &private("claude, hello")).unwrap_err();
+    assert_eq!(called, NoRoute::Called { backend: "coder".to_owned(), why: Unfit::NotLocal });
+    let both = Asked { tokens_estimate: 200_000, ..private("hello") };
+    let nobody = routed(&pool(), RouteMode::Automatic, &both).unwrap_err().to_string();
+    assert!(nobody.contains("`gpu`: its context of 131072 tokens is too small for 200000"), "{nobody}");
+}
+
+#[test]
+fn conditions_of_different_kinds_must_all_hold() {
+    let rules: Vec<RouteRule> = serde_json::from_str(
+        r#"[{"name": "n", "when": {"any_words": ["deploy", "roll back"], "regex": "^ship", "sources": ["cli"], "domains": ["ops"]},
+             "to": {"backend": "coder"}, "fallback": ["gpu"]}]"#,
+    )
+    .unwrap();
+    let (facts, skills) = (pool(), ["ops.restart".to_owned()]);
+    let table = RouteTable::new(rules, &facts).unwrap();
+    let fits = |text, source, skills: &[String]| {
+        let asked = Asked { source, skills, ..asked(text) };
+        choose(&table, &facts, RouteMode::Automatic, &asked).unwrap().rule.is_some()
+    };
+    assert!(fits("Roll  back, now!", "cli", &skills) && fits("SHIP it", "cli", &skills));
+    assert!(!fits("rollback", "cli", &skills) && !fits("deploy", "http", &skills) && !fits("deploy", "cli", &[]));
+}
+
+#[test]
+fn a_table_that_cannot_be_used_says_what_is_wrong() {
+    let facts = pool();
+    let wrong = |json: &str| match serde_json::from_str::<Vec<RouteRule>>(&format!("[{json}]")) {
+        Err(e) => e.to_string(),
+        Ok(rules) => RouteTable::new(rules, &facts).unwrap_err().to_string(),
+    };
+    let to = r#""to": {"backend": "gpu"}"#;
+    for (json, words) in [
+        (format!(r#"{{"name": "a", "when": {{}}, {to}}}"#), "rule `a`: `when` is empty"),
+        (format!(r#"{{"name": "", "when": {{"sources": ["x"]}}, {to}}}"#), "rule `number 1`: it has no name"),
+        (format!(r#"{{"name": "a", "when": {{"regex": "("}}, {to}}}"#), "is none"),
+        (format!(r#"{{"name": "a", "when": {{"regex": "x*"}}, {to}}}"#), "fits every text"),
+        (format!(r#"{{"name": "a", "when": {{"any_words": ["?"]}}, {to}}}"#), "no word in it"),
+        (format!(r#"{{"name": "a", "when": {{"word": ["x"]}}, {to}}}"#), "unknown field `word`"),
+        (format!(r#"{{"name": "a", "when": {{"sources": ["x"]}}, {to}, "fallback": "maybe"}}"#), "a list of backends"),
+        (
+            format!(r#"{{"name": "a", "when": {{"sources": ["x"]}}, {to}, "fallback": ["z"]}}"#),
+            "there is no backend `z`; there are: gpu, coder",
+        ),
+        (r#"{"name": "a", "when": {"sources": ["x"]}, "to": {"backend": "z"}}"#.to_owned(), "no backend `z`"),
+        (r#"{"name": "a", "when": {"sources": ["x"]}, "to": {}}"#.to_owned(), "`to` names neither"),
+    ] {
+        let said = wrong(&json);
+        assert!(said.contains(words), "{json}: {said}");
+    }
+    let with = |change: &dyn Fn(&mut BackendFacts)| {
+        let mut facts = pool();
+        change(&mut facts[1]);
+        RouteTable::new(default_rules(), &facts).unwrap_err().to_string()
+    };
+    assert!(with(&|f| f.name = "gpu".into()).contains("two of this name"));
+    assert!(with(&|f| f.slots = 0).contains("slots"));
+    assert!(with(&|f| f.called.push("CLAUDE".into())).contains("call another one already"));
+    assert!(with(&|f| f.called = vec![", ".into()]).contains("nobody can call it"));
+    assert!(with(&|f| f.capabilities = ["Git".to_owned()].into()).contains("capability \"Git\""));
+    assert!(with(&|f| f.window = Some(RateWindow { requests_max: 5, window_ms: 1, reserve: 5 })).contains("reserve"));
+    assert_eq!(RouteTable::new(Vec::new(), &[]).unwrap_err(), RouteTableError::NoBackend);
+}
+
+#[test]
+fn rules_survive_being_written_and_read() {
+    let text = serde_json::to_string(&default_rules()).unwrap();
+    assert_eq!(serde_json::from_str::<Vec<RouteRule>>(&text).unwrap(), default_rules());
+}
+
+#[test]
+fn the_first_candidate_that_is_ready_begins_and_otherwise_the_wait_is_the_shortest() {
+    let route = automatic("hello");
+    let at = |gpu, coder| pick(&route, move |name| if name == "gpu" { gpu } else { coder });
+    let shut = |us| Readiness::Shut { until: Micros(us) };
+    assert_eq!(at(Readiness::Free, Readiness::Free), Pick::Start { backend: "gpu" });
+    assert_eq!(at(Readiness::Busy, Readiness::Free), Pick::Start { backend: "coder" });
+    assert_eq!(at(shut(5), Readiness::Busy), Pick::Wait { backend: "coder", until: None });
+    assert_eq!(at(Readiness::Busy, Readiness::Busy), Pick::Wait { backend: "gpu", until: None });
+    assert_eq!(at(shut(9), shut(5)), Pick::Wait { backend: "coder", until: Some(Micros(5)) });
+}
+
+#[test]
+fn only_failures_that_another_backend_may_not_have_are_passed_on() {
+    let mut facts = pool();
+    let after = |route: &Route, facts: &[BackendFacts], kind, started| {
+        let error = ModelError { after_first_token: started, ..ModelError::new(kind, "") };
+        route.after(route.primary(), &error, facts).map(str::to_owned)
+    };
+    let (hello, video) = (automatic("hello"), automatic("https://youtu.be/x"));
+    for kind in [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Unavailable, Kind::Timeout, Kind::Truncated] {
+        assert_eq!(after(&hello, &facts, kind, false).as_deref(), Some("coder"), "{kind:?}");
+        assert_eq!(after(&hello, &facts, kind, true), None, "{kind:?} after text was shown");
+    }
+    for kind in [Kind::Content, Kind::InvalidRequest] {
+        assert_eq!(after(&hello, &facts, kind, false), None);
+    }
+    assert_eq!(after(&video, &facts, Kind::Timeout, false), None, "what it did would be done twice");
+    assert_eq!(after(&video, &facts, Kind::RateLimited, false).as_deref(), Some("gpu"));
+    assert_eq!(after(&hello, &facts, Kind::Overflow, false).as_deref(), Some("coder"), "unknown is tried");
+    facts[1].context_tokens_max = Some(8_000);
+    assert_eq!(after(&hello, &facts, Kind::Overflow, false), None);
+}

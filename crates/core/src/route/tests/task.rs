@@ -1,0 +1,52 @@
+//! What is handed over to a backend that works by itself.
+
+use super::*;
+use crate::message::Message;
+
+fn conversation(turns: usize, answer: &str) -> Vec<Message> {
+    (1..=turns)
+        .flat_map(|n| [Message::user(format!("question {n}")), Message::assistant(format!("{n} {answer}"))])
+        .collect()
+}
+
+fn parts(messages: &[Message]) -> (String, String) {
+    match messages {
+        [Message::User { context, text }] => (context.clone().unwrap_or_default(), text.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_gets_the_persona_the_last_four_turns_and_the_instruction() {
+    let mut messages = conversation(9, "answer");
+    messages.push(Message::User { context: Some("It is Monday.".to_owned()), text: "commit these changes".to_owned() });
+    let (context, text) = parts(&hand_over("You are Annie.", &messages, 2_000));
+    assert_eq!(text, "commit these changes");
+    assert!(context.starts_with("You are Annie.\nIt is Monday.\n"), "{context}");
+    assert!(context.contains("User: question 6\nAssistant: 6 answer\n") && context.ends_with("Assistant: 9 answer\n"));
+    assert!(!context.contains("question 5"));
+}
+
+#[test]
+fn what_was_done_within_the_turn_is_told_too() {
+    let mut messages = conversation(1, "answer");
+    messages.push(Message::user("fix it"));
+    messages.push(Message::assistant(""));
+    messages.push(Message::Tool { call_id: "c".to_owned(), text: "the file is notes.txt".to_owned() });
+    let (context, text) = parts(&hand_over("", &messages, 2_000));
+    assert_eq!(text, "fix it");
+    assert!(context.ends_with("Result: the file is notes.txt\n"), "{context}");
+}
+
+#[test]
+fn the_instruction_goes_before_what_was_said_and_long_answers_are_cut() {
+    let mut messages = conversation(4, &"long ".repeat(2_000));
+    messages.push(Message::user("i".repeat(1_000)));
+    let (context, text) = parts(&hand_over("You are Annie.", &messages, 1_000));
+    assert_eq!(text.len(), 1_000, "whole");
+    assert!(context.contains("question 1") && context.contains("[cut: the first"), "{context}");
+    assert!(context.len() + text.len() <= 4_000);
+    let (context, text) = parts(&hand_over("You are Annie.", &messages, 100));
+    assert!(context.len() + text.len() <= 400 && text.contains("[cut:"), "{context}{text}");
+    assert_eq!(parts(&hand_over("", &[], 100)), (String::new(), String::new()));
+}

@@ -1,0 +1,183 @@
+//! The settings of a program that is a backend. Being named here is what allows it to be run.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use annie_core::message::ModelErrorKind;
+use serde::{Deserialize, Serialize};
+
+use super::prompt::PROMPT;
+use crate::{error::LlmError, secret::Secret};
+
+/// What the kernel enforces on a program, through the shim. Each is a limit of one process, and its children inherit it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessLimits {
+    /// Address space, in bytes. Programs with a virtual machine reserve far more than they use: leave it out for them.
+    pub address_bytes_max: Option<u64>,
+    /// CPU time, in seconds.
+    pub cpu_s_max: Option<u64>,
+    /// Open files.
+    pub files_max: Option<u64>,
+    /// Processes and threads. The kernel counts all that its user has, Annie's own included.
+    pub processes_max: Option<u64>,
+}
+
+impl Default for ProcessLimits {
+    fn default() -> Self {
+        Self { address_bytes_max: None, cpu_s_max: None, files_max: Some(1_024), processes_max: None }
+    }
+}
+
+impl ProcessLimits {
+    /// As flags of the shim.
+    pub(super) fn flags(&self) -> Vec<OsString> {
+        let flags = [
+            ("--as-bytes", self.address_bytes_max),
+            ("--cpu-s", self.cpu_s_max),
+            ("--files", self.files_max),
+            ("--procs", self.processes_max),
+        ];
+        flags.into_iter().filter_map(|(flag, n)| Some([flag.into(), n?.to_string().into()])).flatten().collect()
+    }
+}
+
+/// How a failed run is known for what it is. All that is given must fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureWords {
+    /// The exit code.
+    #[serde(default)]
+    pub exit: Option<i32>,
+    /// Words on stderr or stdout, whatever the case.
+    #[serde(default)]
+    pub contains: Option<String>,
+    /// What it is.
+    pub kind: ModelErrorKind,
+}
+
+/// One program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommandConfig {
+    /// The name by which people and routes call this backend.
+    pub name: String,
+    /// The program, by its whole path.
+    pub program: PathBuf,
+    /// Its arguments. `{prompt}` in one of them is the prompt; without it the prompt goes to stdin.
+    pub args: Vec<String>,
+    /// The folder it works in, by its whole path.
+    pub folder: PathBuf,
+    /// Variables of Annie's own environment that it is given; it is given no other.
+    pub env_pass: Vec<String>,
+    /// Variables of its own; their values are secrets.
+    pub env: BTreeMap<String, Secret>,
+    /// The longest time that one run may take.
+    pub run_ms_max: u64,
+    /// The most that it may say on stdout, in bytes.
+    pub output_bytes_max: usize,
+    /// How much of stderr is kept for the error, in bytes: its end.
+    pub stderr_bytes_max: usize,
+    /// The longest prompt, in bytes. The kernel takes at most 128 KiB as one argument; stdin takes more.
+    pub prompt_bytes_max: usize,
+    /// What the kernel enforces on it.
+    pub limits: ProcessLimits,
+    /// What its failures mean; the first that fits counts. What fits none is `truncated`:
+    /// it began and did not come to its end.
+    pub failures: Vec<FailureWords>,
+    /// The program that sets limits and then becomes the other: `annie` itself. Not a setting of people; without it there
+    /// are no limits of the kernel, and the program outlives an Annie that is killed.
+    #[serde(skip)]
+    pub shim: Option<PathBuf>,
+}
+
+impl Default for CommandConfig {
+    fn default() -> Self {
+        Self {
+            name: "command".to_owned(),
+            program: PathBuf::new(),
+            args: vec![PROMPT.to_owned()],
+            folder: PathBuf::new(),
+            env_pass: ["PATH", "HOME", "LANG", "TZ"].map(str::to_owned).into(),
+            env: BTreeMap::new(),
+            run_ms_max: 600_000,
+            output_bytes_max: 1024 * 1024,
+            stderr_bytes_max: 4 * 1024,
+            prompt_bytes_max: Self::ARGUMENT_BYTES_MAX,
+            limits: ProcessLimits::default(),
+            failures: Vec::new(),
+            shim: None,
+        }
+    }
+}
+
+impl CommandConfig {
+    /// What the kernel takes as one argument with its end mark, and what stands around the prompt in it.
+    const ARGUMENT_BYTES_MAX: usize = 128 * 1024 - 1_024;
+
+    /// Whether the prompt is an argument; otherwise it goes to stdin.
+    #[must_use]
+    pub fn is_prompt_an_argument(&self) -> bool {
+        self.args.iter().any(|a| a.contains(PROMPT))
+    }
+
+    /// Checks what can be checked without the machine.
+    ///
+    /// # Errors
+    /// Names the first setting that does not fit.
+    pub fn validate(&self) -> Result<(), LlmError> {
+        let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
+        for (setting, path) in [("program", &self.program), ("folder", &self.folder)] {
+            if !path.is_absolute() {
+                return fail(format!("{setting} {:?} is not a whole path", path.display().to_string()));
+            }
+        }
+        if self.args.iter().map(|a| a.matches(PROMPT).count()).sum::<usize>() > 1 {
+            return fail(format!("args has {PROMPT} more than once"));
+        }
+        if self.is_prompt_an_argument() && takes_code(&self.program, &self.args) {
+            return fail("a shell must not be given the prompt as code; name the program itself".to_owned());
+        }
+        let names = self.env_pass.iter().chain(self.env.keys());
+        if let Some(name) = names.into_iter().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
+            return fail(format!("{name:?} is no name of a variable"));
+        }
+        let values = self.env.values().map(Secret::expose).chain(self.args.iter().map(String::as_str));
+        if values.into_iter().any(|text| text.contains('\0')) {
+            return fail("args or env has a NUL".to_owned());
+        }
+        for (setting, value) in [
+            ("run_ms_max", self.run_ms_max),
+            ("output_bytes_max", self.output_bytes_max as u64),
+            ("prompt_bytes_max", self.prompt_bytes_max as u64),
+        ] {
+            if value == 0 {
+                return fail(format!("{setting} must be at least 1"));
+            }
+        }
+        if self.is_prompt_an_argument() && self.prompt_bytes_max > Self::ARGUMENT_BYTES_MAX {
+            let max = Self::ARGUMENT_BYTES_MAX;
+            return fail(format!("prompt_bytes_max is more than the {max} that fit into an argument; use stdin"));
+        }
+        let is_vague = |f: &&FailureWords| f.exit.is_none() && f.contains.as_ref().is_none_or(String::is_empty);
+        if self.failures.iter().any(|f| is_vague(&f)) {
+            return fail("failures: one says neither `exit` nor `contains`".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A text of the program with every secret of its environment masked.
+    pub(super) fn scrub(&self, text: &str) -> String {
+        self.env.values().fold(text.to_owned(), |text, secret| secret.scrub(&text))
+    }
+}
+
+/// Whether this is a shell that is told to take an argument as code.
+fn takes_code(program: &Path, args: &[String]) -> bool {
+    const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "ash", "busybox"];
+    let is_shell = program.file_name().and_then(|n| n.to_str()).is_some_and(|n| SHELLS.contains(&n));
+    is_shell && args.iter().any(|a| a.starts_with('-') && !a.starts_with("--") && a.contains('c'))
+}

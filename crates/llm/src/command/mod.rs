@@ -1,0 +1,106 @@
+//! A program as a backend (ruling 11): one round is one run of a command-line agent that the configuration names. There is
+//! no shell anywhere: the argument list is fixed but for the prompt, which is one argument or stdin. The program gets an
+//! empty environment but for what is passed on, a process group of its own that ends with the call, and limits on time,
+//! on what it says and, through the shim, on memory, CPU, files and processes.
+
+mod config;
+mod group;
+mod outcome;
+mod prompt;
+mod run;
+
+use std::{ffi::OsString, fmt, path::Path};
+
+use annie_core::{
+    message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
+    ports::{DraftSink, Fut, Model},
+};
+
+pub use config::{CommandConfig, FailureWords, ProcessLimits};
+
+use crate::error::LlmError;
+
+/// A model behind a program on this machine.
+pub struct CommandModel {
+    config: CommandConfig,
+    /// The whole environment of the program.
+    environment: Vec<(String, String)>,
+}
+
+impl CommandModel {
+    /// A model for one configured program. `lookup` reads a variable of this process, for those that are passed on. Nothing
+    /// is started.
+    ///
+    /// # Errors
+    /// If a setting does not fit.
+    pub fn new(config: CommandConfig, lookup: impl Fn(&str) -> Option<String>) -> Result<Self, LlmError> {
+        config.validate()?;
+        let passed = config.env_pass.iter().filter_map(|name| Some((name.clone(), lookup(name)?)));
+        let own = config.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+        let environment = passed.chain(own).collect();
+        Ok(Self { config, environment })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &CommandConfig {
+        &self.config
+    }
+
+    /// The program to start and its arguments: the program itself, or the shim that limits itself and becomes it.
+    fn argv(&self, prompt: &str) -> (OsString, Vec<OsString>) {
+        let arguments = prompt::fill(&self.config.args, prompt);
+        let Some(shim) = &self.config.shim else { return (self.config.program.clone().into(), arguments) };
+        let mut all = vec![OsString::from("exec-limited")];
+        all.extend(self.config.limits.flags());
+        all.push("--parent".into());
+        all.push(std::process::id().to_string().into());
+        all.push("--".into());
+        all.push(self.config.program.clone().into());
+        all.extend(arguments);
+        (shim.clone().into(), all)
+    }
+}
+
+impl fmt::Debug for CommandModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandModel").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Model for CommandModel {
+    fn id(&self) -> &str {
+        &self.config.name
+    }
+
+    fn about(&self) -> String {
+        let program = self.config.program.file_name().unwrap_or_default().to_string_lossy();
+        format!("a program that works by itself: `{program}` as the backend `{}`", self.config.name)
+    }
+
+    fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
+        Box::pin(run::run(self, request, drafts))
+    }
+
+    fn check(&self) -> Fut<'_, Result<(), ModelError>> {
+        Box::pin(async move {
+            is_there(&self.config.program, "program", |m| m.is_file() && is_executable(m)).await?;
+            is_there(&self.config.folder, "folder", std::fs::Metadata::is_dir).await
+        })
+    }
+}
+
+async fn is_there(path: &Path, setting: &str, is_right: impl Fn(&std::fs::Metadata) -> bool) -> Result<(), ModelError> {
+    let wrong =
+        |why: &str| ModelError::new(ModelErrorKind::Unavailable, format!("{setting} {}: {why}", path.display()));
+    let found = tokio::fs::metadata(path).await.map_err(|e| wrong(&e.to_string()))?;
+    if is_right(&found) { Ok(()) } else { Err(wrong("it is not what is needed")) }
+}
+
+fn is_executable(metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    metadata.permissions().mode() & 0o111 != 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! `annie conversations`: what was talked about, from a server or from the data folder, and the way out of quarantine.
+
+use annie_core::{
+    event::Scope,
+    ids::ConversationId,
+    ports::{ConversationRow, Records},
+    time::Micros,
+};
+use serde_json::{Value, json};
+
+use super::{
+    args::Conversations,
+    console::table,
+    failure::{Exit, Failure},
+    site::Site,
+};
+
+/// `annie conversations`
+///
+/// # Errors
+/// If there is no such conversation, or neither server nor data folder answers.
+pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
+    match command {
+        Conversations::List { limit } => list(site, limit).await,
+        Conversations::Resume { id } => resume(site, id).await,
+    }
+}
+
+/// A row as the server tells it.
+fn value(row: &ConversationRow) -> Value {
+    json!({
+        "id": row.id, "title": row.title, "last_seq": row.last_seq, "created_at": row.created_at.to_string(),
+        "updated_at": row.updated_at.to_string(), "updated_us": row.updated_at.0,
+    })
+}
+
+async fn list(site: &Site, limit: u32) -> Result<(), Failure> {
+    let answer = match site.server().await? {
+        Some(client) => client.get(&format!("/api/v1/conversations?limit={limit}")).await?,
+        None => {
+            let store = site.store().await?;
+            let rows = store.conversations(Scope::User(site.user()), Micros(i64::MAX), limit).await;
+            let rows = rows.map_err(crate::error::AppError::from)?;
+            json!({"conversations": rows.iter().map(value).collect::<Vec<_>>()})
+        }
+    };
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let all: Vec<&Value> = answer["conversations"].as_array().into_iter().flatten().collect();
+    if all.is_empty() {
+        site.console.say("nothing was said yet: annie ask \"...\"");
+        return Ok(());
+    }
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    let rows = all.iter().map(|c| vec![text(c, "id"), text(c, "updated_at"), text(c, "title")]);
+    site.console.line(&table(&["id", "last word", "first message"], rows.collect()))
+}
+
+async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {
+    // A parked conversation is one of a living kernel: a start takes up what is open.
+    let client = site.running().await?;
+    let done = client.post(&format!("/api/v1/conversations/{id}/resume"), &json!({})).await;
+    done.map_err(|failure| match failure.exit {
+        Exit::NotFound => failure.fix("`annie actors show /conversations` lists what is parked"),
+        _ => failure,
+    })?;
+    if site.console.is_json() {
+        return site.console.json(&json!({"conversation_id": id, "resumed": true}));
+    }
+    site.console.line(&format!("{id} goes on"))
+}
