@@ -15,12 +15,12 @@ mod log;
 mod memories;
 mod operations;
 mod outbox;
-#[cfg(test)]
-mod plans;
 mod rebuild;
 mod records;
 mod rows;
 mod statements;
+#[cfg(test)]
+mod tests;
 mod todos;
 mod writer;
 mod writes;

@@ -211,33 +211,10 @@ impl Writes {
                 Change::TaskDeferred { task, until } => {
                     self.change_task(conversation, *task, |row| row.not_before = Some(*until));
                 }
-                Change::LetterPut { .. } => self.put_letter(conversation, user, seq, change),
-                Change::LetterMoved { task, state, retry, at } => self.letter_moves.push(vec![
-                    Cell::Word(state.as_str()),
-                    retry.map_or(Cell::Nothing, |task| Cell::Id(task.uuid())),
-                    Cell::Number(at.0),
-                    Cell::Id(task.uuid()),
-                    Cell::Id(conversation.uuid()),
-                    Cell::Number(signed(seq.0)),
-                ]),
-                Change::OperationOpened { operation, task, intent, skill, at } => self.operations.push(vec![
-                    Cell::Id(operation.id.uuid()),
-                    Cell::Id(conversation.uuid()),
-                    Cell::Text(user.as_str().to_owned()),
-                    Cell::Number(signed(seq.0)),
-                    Cell::Id(task.uuid()),
-                    Cell::Id(intent.uuid()),
-                    Cell::Text(skill.clone()),
-                    Cell::Number(at.0),
-                    Cell::Number(operation.expires_at.0),
-                ]),
-                Change::OperationClosed { operation, by, at } => self.operation_ends.push(vec![
-                    Cell::Id(by.uuid()),
-                    Cell::Number(at.0),
-                    Cell::Id(operation.uuid()),
-                    Cell::Id(conversation.uuid()),
-                    Cell::Number(signed(seq.0)),
-                ]),
+                Change::LetterPut { .. }
+                | Change::LetterMoved { .. }
+                | Change::OperationOpened { .. }
+                | Change::OperationClosed { .. } => self.project_work(conversation, user, seq, change),
                 Change::IntentPlanned { intent, task, skill, effect, at } => self.plans.push(vec![
                     Cell::Id(intent.uuid()),
                     Cell::Id(conversation.uuid()),
@@ -264,6 +241,40 @@ impl Writes {
                     Cell::Number(at.0),
                 ]),
             }
+        }
+    }
+
+    /// What an event changes among letters and operations.
+    fn project_work(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
+        match change {
+            Change::LetterPut { .. } => self.put_letter(conversation, user, seq, change),
+            Change::LetterMoved { task, state, retry, at } => self.letter_moves.push(vec![
+                Cell::Word(state.as_str()),
+                retry.map_or(Cell::Nothing, |task| Cell::Id(task.uuid())),
+                Cell::Number(at.0),
+                Cell::Id(task.uuid()),
+                Cell::Id(conversation.uuid()),
+                Cell::Number(signed(seq.0)),
+            ]),
+            Change::OperationOpened { operation, task, intent, skill, at } => self.operations.push(vec![
+                Cell::Id(operation.id.uuid()),
+                Cell::Id(conversation.uuid()),
+                Cell::Text(user.as_str().to_owned()),
+                Cell::Number(signed(seq.0)),
+                Cell::Id(task.uuid()),
+                Cell::Id(intent.uuid()),
+                Cell::Text(skill.clone()),
+                Cell::Number(at.0),
+                Cell::Number(operation.expires_at.0),
+            ]),
+            Change::OperationClosed { operation, by, at } => self.operation_ends.push(vec![
+                Cell::Id(by.uuid()),
+                Cell::Number(at.0),
+                Cell::Id(operation.uuid()),
+                Cell::Id(conversation.uuid()),
+                Cell::Number(signed(seq.0)),
+            ]),
+            _ => {}
         }
     }
 
