@@ -122,6 +122,32 @@ pub enum Command {
     },
     /// Print the version
     Version,
+    /// Limit this process and become another program
+    #[command(name = "exec-limited", hide = true)]
+    ExecLimited(ExecLimited),
+}
+
+/// `annie exec-limited`
+#[derive(Debug, Default, Args)]
+pub struct ExecLimited {
+    /// Address space, in bytes
+    #[arg(long, value_name = "N")]
+    pub as_bytes: Option<u64>,
+    /// CPU time, in seconds
+    #[arg(long, value_name = "N")]
+    pub cpu_s: Option<u64>,
+    /// Open files
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Processes of this user
+    #[arg(long, value_name = "N")]
+    pub procs: Option<u64>,
+    /// Give up if this is not the process that started it
+    #[arg(long, value_name = "PID")]
+    pub parent: Option<i32>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
 }
 
 /// `annie serve`

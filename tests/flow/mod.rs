@@ -4,4 +4,5 @@ mod bad_models;
 mod bad_skills;
 mod doors;
 pub mod kernel;
+mod programs;
 mod scheduling;

@@ -8,7 +8,7 @@ use super::world::{Server, delegating, echo, read};
 use crate::{
     auth::KeyScope,
     door::{AppState, DoorLimits},
-    grpc::v1::{self, actors_client::ActorsClient},
+    grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient},
 };
 
 #[tokio::test]
@@ -71,11 +71,18 @@ async fn an_operator_reaches_the_quarantine_of_others_and_a_user_only_their_own(
     let ann = server.key("ann", &[KeyScope::Chat]).await;
     let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
     let (_, said) = read(said.json(&json!({ "text": "x" })).send().await.unwrap()).await;
-    let path = format!("/api/v1/conversations/{}/resume", said["conversation_id"].as_str().unwrap());
-    let resume = async |scopes: &[KeyScope]| {
+    let id = said["conversation_id"].as_str().unwrap();
+    let path = format!("/api/v1/conversations/{id}/resume");
+    let mut jobs = JobsClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let mut resume = async |scopes: &[KeyScope]| {
         let key = server.key("bob", scopes).await;
+        let mut wish = tonic::Request::new(v1::ResumeConversationRequest { conversation_id: id.to_owned() });
+        wish.metadata_mut().insert("x-api-key", key.parse().unwrap());
+        let refused = jobs.resume_conversation(wish).await.unwrap_err();
         let (status, problem) = read(server.request(Method::POST, &path).bearer_auth(key).send().await.unwrap()).await;
-        (status, problem["detail"].as_str().unwrap().to_owned())
+        let detail = problem["detail"].as_str().unwrap().to_owned();
+        assert_eq!((refused.code(), refused.message()), (tonic::Code::NotFound, detail.as_str()), "the doors agree");
+        (status, detail)
     };
     // The conversation is not parked: who may look into the quarantine learns this, others not even that it is there.
     let operator = resume(&[KeyScope::JobsControl, KeyScope::OpsControl]).await;

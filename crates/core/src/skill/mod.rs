@@ -52,13 +52,13 @@ pub enum SkillFormat {
     Command,
     /// `<name>/SKILL.md`: instructions for a model.
     Prompt {
-        /// Where its body goes.
+        /// Where its file wants its body to go. Nobody carries `fork` out yet; who loads the file says so.
         context: PromptContext,
         /// Whether `/name` invokes it.
         user_invocable: bool,
         /// Whether a model may invoke it.
         model_invocable: bool,
-        /// The tools it may use; empty means all.
+        /// The tools that its file names. They hold nobody back yet; who loads the file says so.
         allowed_tools: Vec<String>,
         /// A hint for completion.
         argument_hint: Option<String>,
