@@ -16,6 +16,11 @@ use crate::{
 const NOT_RUN: &str = "[not run] A command before it failed.";
 const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
+/// What a call is answered with that was under way when its turn was ended.
+const CUT_SHORT: &str = "[not run] The time was up before its result came.";
+/// See `CUT_SHORT`, for a call with an effect.
+const CUT_IN_DOUBT: &str =
+    "[unknown] The time was up while it was under way: it may have happened. Do not repeat it; report it.";
 
 impl OpenCall {
     fn new(call: &ResolvedCall) -> Self {
@@ -158,6 +163,19 @@ impl AgentRun {
             open.call.raw.clear();
             open.call.action = Action::Answer { text: String::new(), is_error: false, is_unknown: false };
         }
+    }
+
+    /// The run as a context that can be gone on from, though it was ended in the middle of its calls: a provider refuses
+    /// calls without results, and the model has to know which effects are in doubt.
+    #[must_use]
+    pub(super) fn broken_off(mut self) -> Self {
+        let Phase::Acting(calls) = &mut self.phase else { return self };
+        let mut calls = std::mem::take(calls);
+        for open in calls.iter_mut().filter(|o| o.result.is_none()) {
+            open.result = Some(if open.is_in_doubt() { CUT_IN_DOUBT } else { CUT_SHORT }.to_owned());
+        }
+        self.hand_over(&calls);
+        self
     }
 
     fn awaited(&mut self, intent: IntentId) -> Option<&mut OpenCall> {

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     context::{Exchange, History},
     event::{Event, EventBody, Inbound, Mode, Priority, PromptFacts},
-    letter::Strategy,
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    letter::Strategy,
     limits::TurnLimits,
     message::{Message, ModelRequest},
     plan::{NodeState, Plan},
@@ -96,7 +96,7 @@ pub struct Turn {
     pub owes_results: bool,
     /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
     pub route: Vec<String>,
-    /// The lane in which it began.
+    /// The lane of its class.
     pub lane: Lane,
     /// It does not hold up its lane any more: it was held back or deferred once.
     pub aside: bool,
@@ -110,10 +110,12 @@ pub struct Turn {
     pub strategies: Vec<Strategy>,
     /// See `strategies`.
     pub tried: Vec<String>,
+    /// When the first of those failed.
+    pub failing_since: Option<Micros>,
     /// What the kernel has to tell its model before the next round.
     pub(super) notes: Vec<String>,
     /// Messages that steer it and that its model has not seen yet.
-    pub(super) heard: Vec<(TaskId, Inbound)>,
+    pub(super) heard: Vec<Pending>,
     /// Those that it has seen.
     pub(super) told: Vec<TaskId>,
 }
@@ -227,8 +229,9 @@ impl Conversation {
             EventBody::DeadlinePassed { hard: true } if self.pending_late(task) => {}
             _ => {
                 let at = self.at;
+                let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
                 let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
-                let calls = turn.fold(at, agent, body);
+                let calls = turn.fold(at, window_used, agent, body);
                 if calls > 0 {
                     let from = window_start(at, &turn.limits);
                     self.window.retain(|t| *t >= from);
@@ -253,7 +256,7 @@ impl Conversation {
         let lane = Lane::of(inbound.priority);
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let opening = opening::open(&mut self.history, paused, &inbound, facts, limits);
-        let run_limits = opening::run_limits(mode, limits, self.window_calls(limits));
+        let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
         self.turns.push(Turn {
             task,
@@ -277,10 +280,16 @@ impl Conversation {
             clock: Clock::starting(at),
             strategies: Vec::new(),
             tried: Vec::new(),
+            failing_since: None,
             notes: Vec::new(),
             heard: Vec::new(),
             told: Vec::new(),
         });
+    }
+
+    /// Skill calls within the sliding window, and those that turns under way may make or are making.
+    pub(super) fn window_used(&self, limits: &TurnLimits) -> u32 {
+        self.turns.iter().map(Turn::calls_under_way).fold(self.window_calls(limits), u32::saturating_add)
     }
 
     /// Skill calls within the sliding window.
@@ -299,15 +308,14 @@ impl Conversation {
             self.history.push(Exchange { user: turn.inbound.text, answer: text.clone() });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
-                    let AgentRun { mut messages, stable, .. } = turn.main;
+                    let AgentRun { mut messages, stable, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
                     Paused { messages, stable, plan: turn.plan.resumable() }
                 });
             }
             self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));
-            // What it did not hear in time is a message like any other.
-            for (task, inbound) in turn.heard.into_iter().rev() {
-                self.inbox.push_front(Pending::new(task, inbound, self.at));
+            for unheard in turn.heard {
+                self.take_back(unheard);
             }
         } else if !self.leave(task, text) {
             return;
@@ -324,8 +332,7 @@ impl Conversation {
     #[must_use]
     pub fn outstanding(&self, now: Micros) -> Vec<Directive> {
         let turns = self.turns.iter().flat_map(Turn::outstanding);
-        let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane));
-        let begins = begins.filter(|p| p.not_before().is_none_or(|at| at <= now));
+        let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane, now));
         let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
         turns.chain(begins).chain(self.orders.iter().map(Order::directive)).collect()
     }

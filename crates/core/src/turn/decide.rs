@@ -10,7 +10,7 @@ use super::{
     run::Ending,
 };
 use crate::{
-    event::{AgentReport, EventBody, Priority, ReportStatus, Retry},
+    event::{AgentReport, EventBody, Inbound, Priority, ReportStatus},
     ids::AgentId,
     letter::{Letter, LetterLimits, Strategy},
     message::{ModelError, ModelErrorKind, Usage},
@@ -22,8 +22,8 @@ use crate::{
 #[derive(Clone, Copy)]
 struct Now {
     at: Micros,
-    /// Skill calls of the conversation within its sliding window, those of running agents not included.
-    window_calls: u32,
+    /// Skill calls of the conversation within its sliding window, and those set aside or under way in all its turns.
+    window_used: u32,
 }
 
 impl Conversation {
@@ -40,23 +40,25 @@ impl Conversation {
         if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, late(p, self.at)?))) {
             return main(task, body);
         }
-        self.turns
-            .iter()
-            .find_map(|turn| turn.decide(Now { at: self.at, window_calls: self.window_calls(&turn.limits) }))
+        self.turns.iter().find_map(|turn| turn.decide(Now { at: self.at, window_used: self.window_used(&turn.limits) }))
     }
 }
 
 /// What becomes of a message that could not begin in time (S3 5.3.5). Work that nobody waits for gets a second term.
 fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
     let class = pending.inbound.priority;
+    // The limits are read when a turn begins, and this one has not.
     let limits = LetterLimits::default();
     let terms = if matches!(class, Priority::Normal | Priority::Low) { 2 } else { 1 };
     if pending.late < terms {
         return None;
     }
     let reason = "it could not begin in time".to_owned();
-    let retry = pending.inbound.retry.as_ref();
-    let letter = (class != Priority::Background).then(|| letter_of(retry, &[], reason.clone(), class, now, &limits));
+    let is_kept = !matches!(class, Priority::Realtime | Priority::Background);
+    let letter = is_kept.then(|| {
+        let letter = letter_of(&pending.inbound, now, &[], &reason);
+        Letter { retry_at: limits.retry_at(class, letter.since, now), ..letter }
+    });
     let text = match class {
         Priority::Realtime => report::TROUBLE.to_owned(),
         _ => report::with_letter("I could not get to this in time.", letter.as_ref(), now),
@@ -64,18 +66,19 @@ fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
     Some(EventBody::Failed { code: "deadline".to_owned(), text, detail: reason, letter })
 }
 
-fn letter_of(
-    retry: Option<&Retry>,
-    tried: &[String],
-    reason: String,
-    class: Priority,
-    now: Micros,
-    limits: &LetterLimits,
-) -> Letter {
-    let since = retry.map_or(now, |r| r.since);
-    let before = retry.map(|r| r.tried.clone()).unwrap_or_default();
-    let tried = before.into_iter().chain(tried.iter().cloned()).chain([reason]).collect();
-    Letter { tried, since, retry_at: limits.retry_at(class, since, now) }
+/// A dead letter that is not tried again by itself. A retry's letter goes on from the one that it was made of.
+fn letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason: &str) -> Letter {
+    let (since, before) = match &inbound.retry {
+        Some(retry) => (retry.since, retry.tried.as_slice()),
+        None => (failing_since, [].as_slice()),
+    };
+    let tried = before.iter().chain(tried).cloned().chain([reason.to_owned()]).collect();
+    Letter { tried, since, retry_at: None }
+}
+
+/// Whether the same request may come out differently elsewhere or later.
+const fn another_try_may_help(error: &ModelError) -> bool {
+    !matches!(error.kind, ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow)
 }
 
 impl Turn {
@@ -83,10 +86,11 @@ impl Turn {
         Decision { task: self.task, agent: AgentId::orchestrator(), body }
     }
 
-    fn failed(&self, now: Now, code: &str, text: &str, detail: String) -> Decision {
-        let class = self.inbound.priority;
-        let retry = self.inbound.retry.as_ref();
-        let letter = letter_of(retry, &self.tried, detail.clone(), class, now.at, &self.limits.letters);
+    /// The visible failure. What would fail again in the same way is not tried again by itself.
+    fn failed(&self, now: Now, code: &str, text: &str, detail: String, may_help: bool) -> Decision {
+        let letter = letter_of(&self.inbound, self.failing_since.unwrap_or(now.at), &self.tried, &detail);
+        let retry_at = self.limits.letters.retry_at(self.inbound.priority, letter.since, now.at);
+        let letter = Letter { retry_at: retry_at.filter(|_| may_help), ..letter };
         let text = report::with_letter(&report::with_progress(text, self), Some(&letter), now.at);
         self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter: Some(letter) })
     }
@@ -144,7 +148,10 @@ impl Turn {
         } else {
             return None;
         };
-        Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.failed(now, code, text, detail)))
+        Some(
+            self.end_agents(now, "The turn was given up.")
+                .unwrap_or_else(|| self.failed(now, code, text, detail, false)),
+        )
     }
 
     fn defer(&self, now: Now, reason: &str) -> EventBody {
@@ -155,7 +162,9 @@ impl Turn {
     /// Its hard deadline has passed (S3 5.3.5).
     fn overdue(&self, now: Now) -> Option<Decision> {
         const LATE: &str = "It took longer than it may.";
-        if !self.clock.hard_passed {
+        // An answer that is there is given, however late.
+        let is_answered = matches!(self.main.ending(), Some(Ending::Said(_))) && !self.owes_results;
+        if !self.clock.hard_passed || is_answered {
             return None;
         }
         let class = self.inbound.priority;
@@ -171,7 +180,7 @@ impl Turn {
                 let text = report::paused(self, "My time for it was up.");
                 self.main(EventBody::Answered { text, paused: true, usage: self.usage() })
             }
-            Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail),
+            Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail, true),
             Priority::Realtime | Priority::Background => {
                 let text = if class == Priority::Realtime { report::TROUBLE } else { LATE };
                 let text = report::with_progress(text, self);
@@ -182,12 +191,8 @@ impl Turn {
 
     /// How a failed turn is tried again: only work that nobody waits for, and only what another try may mend.
     fn another_way(&self, error: &ModelError) -> Option<Strategy> {
-        let may_help = !matches!(
-            error.kind,
-            ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow
-        );
         let nobody_waits = self.inbound.priority >= self.limits.letters.retry_from;
-        if !may_help || !nobody_waits {
+        if !nobody_waits || !another_try_may_help(error) {
             return None;
         }
         [Strategy::OtherBackend, Strategy::Later].into_iter().find(|s| !self.strategies.contains(s))
@@ -205,8 +210,7 @@ impl Turn {
 
     fn decide_agents(&self, now: Now) -> Option<Decision> {
         let turn_left = self.limits.skill_calls_max.saturating_sub(self.plan.calls_committed());
-        let window_used = now.window_calls.saturating_add(self.plan.calls_granted());
-        let window_left = self.limits.window_calls_max.saturating_sub(window_used);
+        let window_left = self.limits.window_calls_max.saturating_sub(now.window_used);
         for (agent, verdict) in self.plan.decidable() {
             let Some(node) = self.plan.node(&agent) else { continue };
             if let Err(why) = verdict {
@@ -248,7 +252,7 @@ impl Turn {
                 }
                 Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
                     let (code, text) = report::model_failed(error);
-                    self.failed(now, code, text, error.to_string())
+                    self.failed(now, code, text, error.to_string(), another_try_may_help(error))
                 }))
             }
         }

@@ -3,7 +3,8 @@
 use super::{
     conversation::{Clock, Deferral, Turn},
     directive::Directive,
-    report,
+    inbox::Pending,
+    opening, report,
     run::{Ending, Phase},
     sub,
 };
@@ -20,8 +21,14 @@ use crate::{
 impl Turn {
     /// Takes in an event; says how many skill calls it adds to the conversation's window. What does not fit the state
     /// changes nothing.
-    pub(super) fn fold(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
+    pub(super) fn fold(&mut self, at: Micros, window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
         let round = self.main.round;
+        if matches!(body, EventBody::ModelReplied { round, .. } if agent.is_orchestrator() && self.main.awaits(*round))
+        {
+            // Other turns may have called meanwhile.
+            (self.main.calls_max, self.main.calls_note) =
+                opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
+        }
         let calls = self.take(at, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
             self.tell();
@@ -29,9 +36,15 @@ impl Turn {
         calls
     }
 
+    /// Skill calls that are set aside for its agents, and its main agent's that are under way.
+    pub(super) fn calls_under_way(&self) -> u32 {
+        let own = u32::try_from(self.main.wanted_skills().count()).unwrap_or(u32::MAX);
+        self.plan.calls_granted().saturating_add(own)
+    }
+
     /// Before a new round, its model is told what came in meanwhile.
     fn tell(&mut self) {
-        for (task, inbound) in std::mem::take(&mut self.heard) {
+        for Pending { task, inbound, .. } in std::mem::take(&mut self.heard) {
             self.notes.push(format!("[The user adds, while you work on this:]\n{}", inbound.text));
             self.told.push(task);
         }
@@ -42,17 +55,23 @@ impl Turn {
 
     fn take(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
         match body {
+            // What was held back meanwhile has no deadlines.
+            EventBody::DeadlinePassed { .. } if self.suspended => {}
             EventBody::DeadlinePassed { hard: false } => self.wrap_up(),
             EventBody::DeadlinePassed { hard: true } => self.clock.hard_passed = true,
+            EventBody::Deferred { until, .. } if self.deferral.until == Some(*until) => {}
             EventBody::Deferred { until, .. } => {
-                self.deferral = Deferral { until: Some(*until), count: self.deferral.count.saturating_add(1), is_due: false };
+                self.deferral =
+                    Deferral { until: Some(*until), count: self.deferral.count.saturating_add(1), is_due: false };
                 self.clock = Clock::starting(*until);
                 self.aside = true;
             }
-            EventBody::Retried { strategy, reason } => self.retry(*strategy, reason),
+            EventBody::Retried { strategy, reason } => self.retry(*strategy, reason, at),
             EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
             EventBody::AgentReported { report } => return self.agent_reported(agent, report),
             EventBody::ResultsGiven => self.give_results(),
+            // What is held back was not under way, and is not to blame.
+            EventBody::Resumed { .. } if self.is_at_rest() => {}
             EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
             EventBody::Resumed { cause: ResumeCause::Restart } => self.restarts = self.restarts.saturating_add(1),
             EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
@@ -74,17 +93,19 @@ impl Turn {
     }
 
     fn wrap_up(&mut self) {
-        self.clock.soft_passed = true;
-        self.notes.push(report::WRAP_UP.to_owned());
+        if !std::mem::replace(&mut self.clock.soft_passed, true) {
+            self.notes.push(report::WRAP_UP.to_owned());
+        }
     }
 
     /// Another try after its model failed; what came before stays.
-    fn retry(&mut self, strategy: Strategy, reason: &str) {
+    fn retry(&mut self, strategy: Strategy, reason: &str, at: Micros) {
         if !matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) || self.strategies.contains(&strategy) {
             return;
         }
         self.strategies.push(strategy);
         self.tried.push(reason.to_owned());
+        self.failing_since.get_or_insert(at);
         match strategy {
             // The one that failed comes last, if there is another.
             Strategy::OtherBackend if self.route.len() > 1 => self.route.rotate_left(1),
@@ -100,7 +121,8 @@ impl Turn {
         }
         self.main.replied(round, text, calls, usage);
         self.dispatch();
-        if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() {
+        let has_rounds = self.main.round < self.main.rounds_max;
+        if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() && has_rounds {
             // It has not seen yet what the user added: its answer waits for that.
             self.main.next_round();
         }

@@ -25,6 +25,8 @@ pub struct Pending {
     pub task: TaskId,
     /// The message.
     pub inbound: Inbound,
+    /// When it was accepted: its place among the others.
+    pub accepted_at: Micros,
     /// Since when its deadlines count: its acceptance, its due time, or when it was let go on.
     pub at: Micros,
     /// Held back by its user.
@@ -35,8 +37,9 @@ pub struct Pending {
 
 impl Pending {
     pub(super) fn new(task: TaskId, inbound: Inbound, at: Micros) -> Self {
+        let accepted_at = at;
         let at = inbound.not_before.map_or(at, |due| due.max(at));
-        Self { task, inbound, at, held: false, late: 0 }
+        Self { task, inbound, accepted_at, at, held: false, late: 0 }
     }
 
     /// When it is due, if that was said.
@@ -72,12 +75,9 @@ impl Order {
     pub(super) fn directive(&self) -> Directive {
         match &self.meant {
             None => Directive::Understand { task: self.task, text: self.inbound.text.clone() },
-            Some(Meant { verb, targets, text }) => Directive::CarryOut {
-                task: self.task,
-                verb: *verb,
-                targets: targets.clone(),
-                text: text.clone(),
-            },
+            Some(Meant { verb, targets, text }) => {
+                Directive::CarryOut { task: self.task, verb: *verb, targets: targets.clone(), text: text.clone() }
+            }
         }
     }
 }
@@ -100,25 +100,45 @@ impl Conversation {
             self.orders.push(Order { task, inbound: inbound.clone(), meant: None });
         } else if let Some(into) = inbound.same_as.filter(|into| self.is_open(*into)) {
             self.joined.push(Joined { task, into });
-        } else if let Some(turn) = self.turns.iter_mut().rfind(|t| inbound.steer && t.can_hear()) {
-            turn.heard.push((task, inbound.clone()));
         } else {
-            self.inbox.push_back(Pending::new(task, inbound.clone(), self.at));
+            let (at, pending) = (self.at, Pending::new(task, inbound.clone(), self.at));
+            match self.turns.iter_mut().rfind(|t| inbound.steer && t.can_hear(at)) {
+                Some(turn) => turn.heard.push(pending),
+                None => self.inbox.push_back(pending),
+            }
         }
     }
 
-    /// The message whose turn may begin in a lane: the oldest that is not held back, if no turn holds the lane up.
-    pub(super) fn next_in(&self, lane: Lane) -> Option<&Pending> {
-        if self.turns.iter().any(|t| t.lane == lane && !t.aside) {
-            return None;
-        }
-        self.inbox.iter().find(|p| !p.held && Lane::of(p.inbound.priority) == lane)
+    /// What a turn did not hear before it ended is a message like any other, at the place where it was accepted.
+    pub(super) fn take_back(&mut self, mut unheard: Pending) {
+        unheard.at = self.at.max(unheard.at);
+        let place = self.inbox.partition_point(|p| p.accepted_at <= unheard.accepted_at);
+        self.inbox.insert(place, unheard);
     }
 
-    /// Whether a message's turn may begin now.
+    /// The messages of a lane that are not held back, oldest first; none while a turn holds the lane up.
+    fn ready_in(&self, lane: Lane) -> impl Iterator<Item = &Pending> {
+        let is_free = !self.turns.iter().any(|t| t.lane == lane && !t.aside);
+        self.inbox.iter().filter(move |p| is_free && !p.held && Lane::of(p.inbound.priority) == lane)
+    }
+
+    /// The message whose turn may begin in a lane: the oldest whose time has come. One that is not due yet holds nobody up.
+    pub(super) fn next_in(&self, lane: Lane, now: Micros) -> Option<&Pending> {
+        self.ready_in(lane).find(|p| p.not_before().is_none_or(|at| at <= now))
+    }
+
+    /// Whether a message's turn may begin, once it is due. Only what is due at some time gives way to those behind it.
     #[must_use]
     pub fn may_begin(&self, task: TaskId) -> Option<&Inbound> {
-        Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane)).find(|p| p.task == task).map(|p| &p.inbound)
+        let next = |lane| {
+            let mut blocked = false;
+            self.ready_in(lane).find(move |p| {
+                let is_it = p.task == task && !blocked;
+                blocked |= p.not_before().is_none();
+                is_it
+            })
+        };
+        Lane::ALL.into_iter().find_map(next).map(|p| &p.inbound)
     }
 
     pub(super) fn take_next(&mut self, task: TaskId) -> Option<Pending> {
@@ -144,18 +164,24 @@ impl Conversation {
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.suspended != held) {
             turn.suspended = held;
             turn.aside = true;
-            turn.clock = Clock::starting(at);
+            turn.restart_clock(at);
         } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.held != held) {
             pending.held = held;
             pending.at = pending.at.max(at);
         }
     }
 
+    /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now.
     pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
-        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+        let at = self.at;
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.inbound.priority != priority) {
             turn.inbound.priority = priority;
-        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) {
+            turn.lane = Lane::of(priority);
+            turn.restart_clock(at);
+        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.inbound.priority != priority) {
             pending.inbound.priority = priority;
+            pending.at = pending.at.max(at);
+            pending.late = 0;
         }
     }
 
@@ -165,12 +191,14 @@ impl Conversation {
         }
     }
 
-    /// A message that has waited too long. Says whether there is one.
+    /// A message that has waited too long; while it is held back it may. Says whether there is one.
     pub(super) fn pending_late(&mut self, task: TaskId) -> bool {
         let at = self.at;
         let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) else { return false };
-        pending.late = pending.late.saturating_add(1);
-        pending.at = at;
+        if !pending.held {
+            pending.late = pending.late.saturating_add(1);
+            pending.at = at;
+        }
         true
     }
 
@@ -201,12 +229,10 @@ impl Conversation {
     /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
     #[must_use]
     pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
-        let turns = self.turns.iter().filter(|t| !t.suspended && !t.cancelled && t.main.ending().is_none()).filter_map(
-            |t| {
-                let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
-                Some((at, t.task, hard))
-            },
-        );
+        let turns = self.turns.iter().filter(|t| !t.suspended && !t.cancelled).filter_map(|t| {
+            let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
+            Some((at, t.task, hard))
+        });
         let pending = self.inbox.iter().filter(|p| !p.held).map(|p| {
             let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
             (p.at.plus_ms(i64::try_from(hard_ms).unwrap_or(i64::MAX)), p.task, true)
@@ -219,7 +245,7 @@ impl Conversation {
     pub fn next_due(&self, now: Micros) -> Option<Micros> {
         Lane::ALL
             .into_iter()
-            .filter_map(|lane| self.next_in(lane))
+            .flat_map(|lane| self.ready_in(lane))
             .filter_map(Pending::not_before)
             .filter(|at| *at > now)
             .min()
@@ -239,21 +265,27 @@ impl Clock {
 }
 
 impl Turn {
-    /// Whether a message may still join it.
-    pub(super) const fn can_hear(&self) -> bool {
-        !self.cancelled && !self.clock.hard_passed && self.main.ending().is_none()
+    /// Whether a message may join it: it works on, and will have another round before long.
+    pub(super) fn can_hear(&self, at: Micros) -> bool {
+        let works = !self.suspended && self.deferral.until.is_none_or(|until| until <= at);
+        works && !self.cancelled && !self.clock.hard_passed && self.main.ending().is_none()
+    }
+
+    /// Its deadlines count anew; before it may go on they do not count.
+    fn restart_clock(&mut self, at: Micros) {
+        self.clock = Clock::starting(self.deferral.until.map_or(at, |until| until.max(at)));
     }
 
     /// Whether a message steers it.
     pub(super) fn is_steered_by(&self, task: TaskId) -> bool {
-        self.told.contains(&task) || self.heard.iter().any(|(heard, _)| *heard == task)
+        self.told.contains(&task) || self.heard.iter().any(|p| p.task == task)
     }
 
     /// A message that steers it ends by itself; what its model was told stays told.
     fn forget(&mut self, task: TaskId) -> bool {
         let steered = self.is_steered_by(task);
         self.told.retain(|told| *told != task);
-        self.heard.retain(|(heard, _)| *heard != task);
+        self.heard.retain(|p| p.task != task);
         steered
     }
 }
@@ -265,12 +297,9 @@ fn alike(body: &EventBody) -> EventBody {
         EventBody::Answered { text, paused, .. } => {
             EventBody::Answered { text: text.clone(), paused: *paused, usage: crate::message::Usage::default() }
         }
-        EventBody::Failed { code, text, detail, .. } => EventBody::Failed {
-            code: code.clone(),
-            text: text.clone(),
-            detail: detail.clone(),
-            letter: None,
-        },
+        EventBody::Failed { code, text, detail, .. } => {
+            EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), letter: None }
+        }
         other => other.clone(),
     }
 }
@@ -278,11 +307,9 @@ fn alike(body: &EventBody) -> EventBody {
 /// What a message is told that steered a turn.
 pub(super) fn taken_up(body: &EventBody) -> EventBody {
     match body {
-        EventBody::Answered { .. } => EventBody::Answered {
-            text: TAKEN_UP.to_owned(),
-            paused: false,
-            usage: crate::message::Usage::default(),
-        },
+        EventBody::Answered { .. } => {
+            EventBody::Answered { text: TAKEN_UP.to_owned(), paused: false, usage: crate::message::Usage::default() }
+        }
         other => alike(other),
     }
 }

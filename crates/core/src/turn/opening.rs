@@ -56,21 +56,31 @@ fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
     (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan })
 }
 
-/// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too.
-pub(super) fn run_limits(mode: Mode, limits: &TurnLimits, window_calls: u32) -> RunLimits {
-    let result_bytes_max = limits.result_bytes_max();
-    let turn_left = limits.single_loop_calls_max;
-    let window_left = limits.window_calls_max.saturating_sub(window_calls);
-    let (rounds_max, calls_max) = match mode {
-        Mode::MultiAgent => (limits.iterations_max, 0),
-        Mode::SingleLoop | Mode::Direct => (turn_left.saturating_add(2), turn_left.min(window_left)),
+/// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too, of which
+/// so much is used or set aside.
+pub(super) fn run_limits(mode: Mode, limits: &TurnLimits, window_used: u32) -> RunLimits {
+    let rounds_max = match mode {
+        Mode::MultiAgent => limits.iterations_max,
+        Mode::SingleLoop | Mode::Direct => limits.single_loop_calls_max.saturating_add(2),
     };
-    let calls_note = if window_left < turn_left {
+    let (calls_max, calls_note) = own_calls(mode, limits, 0, window_used);
+    RunLimits { rounds_max, calls_max, calls_note, result_bytes_max: limits.result_bytes_max() }
+}
+
+/// How many calls that agent may make altogether which has made so many, and what is said when those are used up.
+pub(super) fn own_calls(mode: Mode, limits: &TurnLimits, calls_used: u32, window_used: u32) -> (u32, String) {
+    let turn_max = limits.single_loop_calls_max;
+    let window_max = calls_used.saturating_add(limits.window_calls_max.saturating_sub(window_used));
+    let calls_max = match mode {
+        Mode::MultiAgent => 0,
+        Mode::SingleLoop | Mode::Direct => turn_max.min(window_max),
+    };
+    let calls_note = if window_max < turn_max {
         window_note(limits)
     } else {
-        format!("Reached the limit of {turn_left} tool calls in a turn.")
+        format!("Reached the limit of {turn_max} tool calls in a turn.")
     };
-    RunLimits { rounds_max, calls_max, calls_note, result_bytes_max }
+    (calls_max, calls_note)
 }
 
 /// What is said when the conversation's sliding window is used up.

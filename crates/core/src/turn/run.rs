@@ -331,7 +331,7 @@ impl AgentRun {
         }
     }
 
-    fn hand_over(&mut self, calls: &[OpenCall]) {
+    pub(super) fn hand_over(&mut self, calls: &[OpenCall]) {
         let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
         if self.kind.is_cmd() {
             let blocks: Vec<String> =

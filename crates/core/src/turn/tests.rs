@@ -3,13 +3,20 @@
 
 mod agents;
 mod answers;
+mod checks;
+mod deadlines;
 mod dispatching;
 mod faults;
 mod growth;
+mod lanes;
 mod limits;
 mod loops;
+mod orders;
 mod prompts;
 mod properties;
+mod retries;
 mod script;
+mod steering;
+mod steps;
 mod strangers;
 mod world;

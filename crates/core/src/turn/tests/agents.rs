@@ -186,7 +186,7 @@ fn a_command_that_was_cut_off_is_never_run() {
 #[test]
 fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills() {
     let mut w = by_json();
-    let request = w.agents[&agent("a")].request();
+    let request = w.sub("a").request();
     assert_eq!(request.tools[0].parameters["properties"]["skill"]["enum"], json!(["tasks.create", "tasks.search"]));
     let calls = [
         use_skill("1", "tasks.create", &json!({"title": "x"})),
@@ -198,7 +198,7 @@ fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills()
     assert_eq!(w.skill_calls(&agent("a")).len(), 2);
     w.skill_ends(&agent("a"), 1, Outcome::transient("timeout", "slow"));
     w.agent_skill("a", "created");
-    let shown: Vec<String> = w.agents[&agent("a")].run.messages[2..].iter().map(super::world::text_of).collect();
+    let shown: Vec<String> = w.sub("a").run.messages[2..].iter().map(super::world::text_of).collect();
     assert_eq!(shown[0], "created");
     assert!(shown[1].starts_with("[error_transient] slow"), "one failure stops nobody else");
     assert!(shown[2].contains("is not available to this agent; yours are tasks.create, tasks.search."), "{}", shown[2]);
@@ -216,7 +216,7 @@ fn by_json_the_call_limit_asks_for_a_report_too() {
     for _ in 0..5 {
         w.agent_skill("a", "created");
     }
-    let run = &w.agents[&agent("a")].run;
+    let run = &w.sub("a").run;
     assert!(matches!(run.messages.last(), Some(Message::User { text, .. }) if text.contains("Report now")));
     w.agent_replies("a", "Five.", &[]);
     assert_eq!(report(&w).2, 5);
@@ -271,7 +271,7 @@ fn an_agent_keeps_what_it_did_over_a_restart() {
     w.skill_starts(&agent("a"));
     w.restart(crate::event::ResumeCause::Restart);
     assert_eq!(w.running(), ["a"]);
-    let outstanding = w.agents[&agent("a")].outstanding();
+    let outstanding = w.sub("a").outstanding();
     assert!(matches!(
         outstanding.as_slice(),
         [crate::turn::Directive::CallSkill { started_before: true, skill, .. }] if skill.arguments["title"] == "y"

@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn first_message(w: &World, name: &str) -> String {
-    super::world::text_of(&w.agents[&agent(name)].run.messages[0])
+    super::world::text_of(&w.sub(name).run.messages[0])
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_sub_agent_knows_its_mission_its_context_and_its_skills_and_nothing_else() {
         "max_tool_calls": "2"
     });
     w.replies("", &[tool("d", "dispatch_agent", &arguments)]);
-    let request = w.agents[&agent("mailer")].request();
+    let request = w.sub("mailer").request();
     assert_eq!(request.messages, [Message::user("MISSION: Mail Bob\n\nAdditional context:\nbob@example.org")]);
     let system: String = request.system.iter().map(|p| p.text.as_str()).collect();
     assert!(system.contains("email.send --to TEXT --body TEXT") && !system.contains("tasks."), "{system}");

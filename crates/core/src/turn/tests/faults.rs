@@ -111,7 +111,8 @@ fn a_message_can_be_cancelled_while_its_facts_are_read() {
     let task = w.say("one");
     w.cancel(task);
     assert_eq!(w.ending(task).0, "cancelled");
-    let late = EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() };
+    let late =
+        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() };
     w.record(task, AgentId::orchestrator(), late);
     assert!(w.conv.is_idle(), "facts that come late begin nothing");
 }
@@ -328,7 +329,12 @@ fn events_that_fit_nothing_change_nothing() {
     );
     let first: &Event = &w.log[0];
     stray(&w, first.task, &main, first.body.clone());
-    stray(&w, first.task, &main, EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new(), letter: None });
+    stray(
+        &w,
+        first.task,
+        &main,
+        EventBody::Failed { code: "x".into(), text: "x".into(), detail: String::new(), letter: None },
+    );
     stray(&w, first.task, &main, EventBody::CancelRequested { by: "x".into() });
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{agent, cmd, collect, dispatch, tool, use_skill},
+    script::{cmd, collect, dispatch, tool, use_skill},
     world::{World, text_of},
 };
 use crate::{
@@ -373,7 +373,7 @@ fn limits_that_are_zero_stop_work_and_nothing_else() {
             assert_eq!(w.answer(task), "Hi");
             let task = w.say("Do it");
             w.replies("", &[dispatch("a", &[]), use_skill("u", "tasks.create", &json!({"title": "x"}))]);
-            if w.agents.contains_key(&agent("a")) {
+            if w.running().contains(&"a") {
                 w.agent_ends("a", ReportStatus::Timeout);
             }
             w.cancel(task);

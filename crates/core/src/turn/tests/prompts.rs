@@ -83,12 +83,12 @@ fn a_sub_agents_rounds_extend_each_other() {
         let mut w = World::with(Mode::MultiAgent, TurnLimits { interface, ..TurnLimits::default() });
         w.say("Do it");
         w.replies("", &[dispatch("a", &[]), collect(&[])]);
-        let mut before = w.agents[&agent("a")].request();
+        let mut before = w.sub("a").request();
         for n in 0..5 {
             let title = json!({"title": n.to_string()});
             w.agent_replies("a", &cmd(&format!("tasks.create --title {n}")), &[use_skill("1", "tasks.create", &title)]);
             w.skill_ends(&agent("a"), 0, Outcome::success("created"));
-            let request = w.agents[&agent("a")].request();
+            let request = w.sub("a").request();
             assert_extends(&request, &before);
             before = request;
         }
@@ -110,7 +110,7 @@ fn agents_with_the_same_skills_share_their_head_and_the_order_of_the_skills_does
             of("c", &["tasks.search"]),
         ];
         w.replies("", &calls);
-        let [a, b, c] = ["a", "b", "c"].map(|name| head(&w.agents[&agent(name)].request()));
+        let [a, b, c] = ["a", "b", "c"].map(|name| head(&w.sub(name).request()));
         assert_eq!(a, b);
         assert_ne!(a, c);
     }

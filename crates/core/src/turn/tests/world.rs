@@ -6,15 +6,14 @@ use serde_json::Value;
 
 use super::script::{agent, reply, skills};
 use crate::{
-    event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, PromptFacts, ReportStatus, ResumeCause},
+    event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus, ResumeCause},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
-    limits::TurnLimits,
+    limits::{Deadlines, TurnLimits},
     message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall, Usage},
     outcome::Outcome,
-    plan::NodeState,
     skill::SkillSet,
     time::Micros,
-    turn::{Conversation, Directive, Phase, SubTurn, manual_of, resolve},
+    turn::{Conversation, Directive, Phase, SubTurn, Turn, manual_of, resolve},
 };
 
 pub struct World {
@@ -28,11 +27,13 @@ pub struct World {
     pub route: Vec<String>,
     /// Facts are not read until [`World::begin`].
     pub slow_facts: bool,
-    /// The live sub-agents.
-    pub agents: BTreeMap<AgentId, SubTurn>,
+    /// The live sub-agents, by their turn and name.
+    pub agents: BTreeMap<(TaskId, AgentId), SubTurn>,
     pub now: Micros,
     /// Nothing is checked and nothing logged: for lives too long for that.
     pub fast: bool,
+    /// The turn that the script is about, while it is under way; else the oldest.
+    focus: Option<TaskId>,
     tasks: u32,
 }
 
@@ -72,6 +73,7 @@ impl World {
             agents: BTreeMap::new(),
             now: Micros(1_000_000_000),
             fast: false,
+            focus: None,
             tasks: 0,
         }
     }
@@ -79,12 +81,7 @@ impl World {
     // The doors.
 
     pub fn inbound(text: &str) -> Inbound {
-        Inbound {
-            client_id: String::new(),
-            text: text.to_owned(),
-            source: "cli".to_owned(),
-            ..Inbound::default()
-        }
+        Inbound { client_id: String::new(), text: text.to_owned(), source: "cli".to_owned(), ..Inbound::default() }
     }
 
     pub fn say(&mut self, text: &str) -> TaskId {
@@ -102,15 +99,65 @@ impl World {
         task
     }
 
+    /// A message of this class.
+    pub fn say_as(&mut self, class: Priority, text: &str) -> TaskId {
+        self.receive(Inbound { priority: class, ..Self::inbound(text) })
+    }
+
+    /// A message that steers.
+    pub fn add(&mut self, text: &str) -> TaskId {
+        self.receive(Inbound { steer: true, ..Self::inbound(text) })
+    }
+
+    /// What the user, an operator or the clock does with a task.
+    pub fn happens(&mut self, task: TaskId, body: EventBody) {
+        self.record(task, AgentId::orchestrator(), body);
+    }
+
     pub fn cancel(&mut self, task: TaskId) {
-        self.record(task, AgentId::orchestrator(), EventBody::CancelRequested { by: "ann".to_owned() });
+        self.happens(task, EventBody::CancelRequested { by: "ann".to_owned() });
+    }
+
+    pub fn suspend(&mut self, task: TaskId) {
+        self.happens(task, EventBody::Suspended { by: "ann".to_owned() });
+    }
+
+    pub fn let_go_on(&mut self, task: TaskId) {
+        self.happens(task, EventBody::Continued { by: "ann".to_owned() });
+    }
+
+    pub fn make(&mut self, task: TaskId, priority: Priority) {
+        self.happens(task, EventBody::Reprioritised { priority, by: "ann".to_owned() });
+    }
+
+    /// The clock goes on to the next deadline, which passes. Says whose it is and whether it is the hard one.
+    pub fn deadline(&mut self) -> Option<(TaskId, bool)> {
+        let (at, task, hard) = self.conv.next_deadline(&Deadlines::default())?;
+        self.now = self.now.max(at);
+        self.happens(task, EventBody::DeadlinePassed { hard });
+        let next = self.conv.next_deadline(&Deadlines::default());
+        assert_ne!(next, Some((at, task, hard)), "it passes once");
+        Some((task, hard))
+    }
+
+    /// What comes next is about this turn.
+    pub fn on(&mut self, task: TaskId) -> &mut Self {
+        self.focus = Some(task);
+        self
+    }
+
+    /// The messages whose turns may begin now.
+    pub fn beginnings(&self) -> Vec<TaskId> {
+        let wanted = self.conv.outstanding(self.now).into_iter();
+        wanted.filter_map(|d| if let Directive::BeginTurn { task } = d { Some(task) } else { None }).collect()
     }
 
     /// The facts of the next turn are read.
     pub fn begin(&mut self) {
-        let Some(Directive::BeginTurn { task }) = self.conv.outstanding(self.now).pop() else { panic!("nothing to begin") };
-        let body = EventBody::TurnStarted { mode: self.mode, facts: self.facts.clone(), limits: self.limits.clone(), route: self.route.clone() };
-        self.record(task, AgentId::orchestrator(), body);
+        let task = *self.beginnings().first().expect("nothing to begin");
+        let (mode, facts, limits, route) = (self.mode, self.facts.clone(), self.limits.clone(), self.route.clone());
+        self.happens(task, EventBody::TurnStarted { mode, facts, limits, route });
+        assert!(self.conv.turn(task).is_some() || self.finals(task).len() == 1, "what may begin begins");
     }
 
     pub fn wait_ms(&mut self, ms: i64) {
@@ -154,33 +201,39 @@ impl World {
         let wanted = self.conv.outstanding(self.now);
         let ids: BTreeSet<_> = wanted.iter().map(Directive::id).collect();
         assert_eq!(ids.len(), wanted.len(), "every directive has an id of its own");
-        let runs: BTreeSet<AgentId> = wanted
+        let runs: BTreeSet<(TaskId, AgentId)> = wanted
             .iter()
-            .filter_map(|d| if let Directive::RunAgent { agent, .. } = d { Some(agent.clone()) } else { None })
+            .filter_map(
+                |d| if let Directive::RunAgent { task, agent } = d { Some((*task, agent.clone())) } else { None },
+            )
             .collect();
-        self.agents.retain(|agent, _| runs.contains(agent));
-        for agent in runs {
-            if !self.agents.contains_key(&agent) {
-                let turn = self.conv.sub_turn(self.task(), &agent).expect("a running agent has a state");
-                self.agents.insert(agent.clone(), turn);
+        self.agents.retain(|key, _| runs.contains(key));
+        for key in runs {
+            if !self.agents.contains_key(&key) {
+                let turn = self.conv.sub_turn(key.0, &key.1).expect("a running agent has a state");
+                self.agents.insert(key.clone(), turn);
             }
-            if let Some(report) = self.agents[&agent].report(self.now) {
-                return self.hand_in(&agent, Vec::new(), report);
+            if let Some(report) = self.agents[&key].report(self.now) {
+                return self.hand_in(&key, Vec::new(), report);
             }
         }
-        if !self.slow_facts && matches!(wanted.first(), Some(Directive::BeginTurn { .. })) {
+        if !self.slow_facts && !self.beginnings().is_empty() {
             self.begin();
         }
+    }
+
+    /// Begins what is due.
+    pub fn go_on(&mut self) {
+        self.record_all(Vec::new());
     }
 
     /// The Engine or the process dies; the next life knows the log alone.
     pub fn restart(&mut self, cause: ResumeCause) {
         self.conv = self.refolded();
         self.agents.clear();
-        match self.current() {
-            Some(task) => self.record(task, AgentId::orchestrator(), EventBody::Resumed { cause }),
-            None => self.record_all(Vec::new()),
-        }
+        let turns = self.conv.turns.iter().filter(|t| !t.suspended).map(|t| t.task);
+        let events = turns.map(|task| (task, AgentId::orchestrator(), EventBody::Resumed { cause })).collect();
+        self.record_all(events);
     }
 
     pub fn refolded(&self) -> Conversation {
@@ -193,9 +246,23 @@ impl World {
 
     // The model.
 
-    /// The oldest turn under way.
+    /// The turn that the script is about, or the oldest.
     pub fn current(&self) -> Option<TaskId> {
-        self.conv.turns.first().map(|t| t.task)
+        let focus = self.focus.filter(|task| self.conv.turn(*task).is_some());
+        focus.or_else(|| self.conv.turns.first().map(|t| t.task))
+    }
+
+    pub fn turn(&self) -> &Turn {
+        self.conv.turn(self.task()).expect("a turn is under way")
+    }
+
+    /// A live sub-agent of the current turn.
+    pub fn sub(&self, name: &str) -> &SubTurn {
+        &self.agents[&(self.task(), agent(name))]
+    }
+
+    fn key(&self, who: &AgentId) -> Option<(TaskId, AgentId)> {
+        Some((self.current()?, who.clone())).filter(|key| self.agents.contains_key(key))
     }
 
     fn task(&self) -> TaskId {
@@ -208,7 +275,7 @@ impl World {
     }
 
     pub fn replies_with(&mut self, reply: &ModelReply) {
-        let turn = self.conv.turns.first().expect("a turn is under way");
+        let turn = self.turn();
         assert!(turn.main.awaits(turn.main.round), "nobody waits for the model: {:?}", turn.main.phase);
         let calls = resolve(reply, turn.task, &turn.main, None, &self.skills, &turn.limits);
         let body = replied(turn.main.round, reply, calls);
@@ -216,7 +283,7 @@ impl World {
     }
 
     pub fn model_fails(&mut self, kind: ModelErrorKind) {
-        let round = self.conv.turns.first().expect("a turn").main.round;
+        let round = self.turn().main.round;
         let body = EventBody::ModelFailed { round, error: ModelError::new(kind, "so it is") };
         self.record(self.task(), AgentId::orchestrator(), body);
     }
@@ -227,7 +294,7 @@ impl World {
     }
 
     pub fn agent_replies_with(&mut self, name: &str, reply: &ModelReply) {
-        let turn = &self.agents[&agent(name)];
+        let turn = self.sub(name);
         assert!(turn.run.awaits(turn.run.round), "{name} does not wait for the model: {:?}", turn.run.phase);
         let granted = Some(turn.spec.skills.as_slice());
         let calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
@@ -236,18 +303,19 @@ impl World {
     }
 
     pub fn agent_model_fails(&mut self, name: &str, kind: ModelErrorKind) {
-        let round = self.agents[&agent(name)].run.round;
+        let round = self.sub(name).run.round;
         let error = ModelError::new(kind, "so it is");
         self.agent_records(&agent(name), EventBody::ModelFailed { round, error });
     }
 
     /// A sub-agent stores an event, or hands its last one to the Engine with its report.
     pub fn agent_records(&mut self, agent: &AgentId, body: EventBody) {
-        let turn = self.agents.get_mut(agent).expect("the agent runs");
+        let key = self.key(agent).expect("the agent runs");
+        let task = key.0;
+        let turn = self.agents.get_mut(&key).expect("the agent runs");
         turn.fold(&body);
-        let task = turn.task;
         match turn.report(self.now) {
-            Some(report) => self.hand_in(agent, vec![(task, agent.clone(), body)], report),
+            Some(report) => self.hand_in(&key, vec![(task, agent.clone(), body)], report),
             None => {
                 self.append(task, agent.clone(), body);
                 self.check();
@@ -255,15 +323,15 @@ impl World {
         }
     }
 
-    fn hand_in(&mut self, agent: &AgentId, mut last: Vec<(TaskId, AgentId, EventBody)>, report: AgentReport) {
-        let turn = self.agents.remove(agent).expect("the agent runs");
-        last.push((turn.task, agent.clone(), EventBody::AgentReported { report }));
+    fn hand_in(&mut self, key: &(TaskId, AgentId), mut last: Vec<(TaskId, AgentId, EventBody)>, report: AgentReport) {
+        self.agents.remove(key).expect("the agent runs");
+        last.push((key.0, key.1.clone(), EventBody::AgentReported { report }));
         self.record_all(last);
     }
 
     /// A sub-agent ends from outside: its time is up, or its actor is dead.
     pub fn agent_ends(&mut self, name: &str, status: ReportStatus) {
-        let turn = &self.agents[&agent(name)];
+        let turn = self.sub(name);
         let report = match status {
             ReportStatus::Timeout => turn.timed_out(self.now),
             _ => AgentReport {
@@ -274,17 +342,20 @@ impl World {
                 usage: Usage::default(),
             },
         };
-        self.hand_in(&agent(name), Vec::new(), report);
+        self.hand_in(&(self.task(), agent(name)), Vec::new(), report);
     }
 
     // The skills.
 
     fn wanted(&self, who: &AgentId) -> Vec<Directive> {
-        let all = match self.agents.get(who) {
+        let Some(current) = self.current() else { return Vec::new() };
+        let all = match self.agents.get(&(current, who.clone())) {
             Some(turn) => turn.outstanding(),
             None => self.conv.outstanding(self.now),
         };
-        all.into_iter().filter(|d| matches!(d, Directive::CallSkill { agent, .. } if agent == who)).collect()
+        let fits =
+            |d: &Directive| matches!(d, Directive::CallSkill { task, agent, .. } if agent == who && *task == current);
+        all.into_iter().filter(fits).collect()
     }
 
     /// The skill runs that an agent waits for and that may be under way, as (skill, arguments).
@@ -302,7 +373,7 @@ impl World {
             panic!("{who} wants no skill");
         };
         let body = EventBody::SkillStarted { intent: skill.intent, call_id, skill: skill.skill };
-        if let Some(turn) = self.agents.get_mut(who) {
+        if let Some(turn) = self.agents.get_mut(&(task, agent.clone())) {
             turn.fold(&body);
         }
         self.append(task, agent, body);
@@ -344,7 +415,7 @@ impl World {
     }
 
     pub fn last_shown_to(&self, name: &str) -> String {
-        text_of(self.agents[&agent(name)].run.messages.last().expect("a message"))
+        text_of(self.sub(name).run.messages.last().expect("a message"))
     }
 
     /// The results of the main agent's last calls.
@@ -355,7 +426,7 @@ impl World {
     }
 
     pub fn running(&self) -> Vec<&str> {
-        self.agents.keys().map(AgentId::as_str).collect()
+        self.agents.keys().map(|(_, agent)| agent.as_str()).collect()
     }
 
     pub fn finals(&self, task: TaskId) -> Vec<&EventBody> {
@@ -397,57 +468,7 @@ impl World {
     }
 
     pub fn granted(&self, name: &str) -> u32 {
-        self.agents[&agent(name)].calls_granted
-    }
-
-    // What must always hold.
-
-    pub fn check(&self) {
-        if self.fast {
-            return;
-        }
-        if !self.conv.is_idle() {
-            assert!(
-                !self.conv.outstanding(self.now).is_empty() || self.conv.decide().is_some(),
-                "nothing moves: {:?}",
-                self.conv
-            );
-        }
-        for (agent, turn) in &self.agents {
-            assert!(!turn.outstanding().is_empty(), "{agent} does not move: {:?}", turn.run.phase);
-        }
-        if self.agents.is_empty() {
-            assert_eq!(timeless(&self.conv), timeless(&self.refolded()), "the log tells something else");
-        }
-        self.check_finals();
-        self.check_limits();
-    }
-
-    fn check_finals(&self) {
-        let mut ended = BTreeSet::new();
-        for event in &self.log {
-            if event.body.is_final() {
-                assert!(ended.insert(event.task), "a second final event: {event:?}");
-            }
-        }
-        for event in &self.log {
-            if matches!(event.body, EventBody::Received(_)) {
-                let open = self.conv.is_open(event.task);
-                assert!(ended.contains(&event.task) != open, "{} is lost or doubled", event.task);
-            }
-        }
-    }
-
-    fn check_limits(&self) {
-        let Some(turn) = self.conv.turns.first() else { return };
-        assert!(turn.plan.calls_committed() <= turn.limits.skill_calls_max);
-        assert!(self.conv.window_calls(&turn.limits) <= turn.limits.window_calls_max);
-        assert!(turn.main.calls_used <= turn.main.calls_max);
-        for (agent, sub) in &self.agents {
-            assert!(sub.run.calls_used <= sub.calls_granted, "{agent} used more than it was granted");
-            let node = turn.plan.node(agent).expect("a running agent is in the plan");
-            assert!(matches!(node.state, NodeState::Running { .. }));
-        }
+        self.sub(name).calls_granted
     }
 }
 
@@ -474,10 +495,10 @@ pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     conv.at = Micros(0);
-    if let Some(turn) = conv.turns.first_mut()
-        && let Phase::Acting(calls) = &mut turn.main.phase
-    {
-        calls.iter_mut().for_each(|open| open.started = false);
+    for turn in &mut conv.turns {
+        if let Phase::Acting(calls) = &mut turn.main.phase {
+            calls.iter_mut().for_each(|open| open.started = false);
+        }
     }
     conv
 }

@@ -1,0 +1,274 @@
+//! What each class's deadlines lead to (S3 5.3.5).
+
+use serde_json::json;
+
+use super::{
+    script::{collect, dispatch, tool, use_skill},
+    world::World,
+};
+use crate::{
+    event::{EventBody, Inbound, Mode, Priority, ReportStatus},
+    ids::{AgentId, TaskId},
+    letter::Letter,
+    limits::Deadlines,
+    outcome::Outcome,
+};
+
+const HARD: EventBody = EventBody::DeadlinePassed { hard: true };
+const SOFT: EventBody = EventBody::DeadlinePassed { hard: false };
+
+fn letter(w: &World, task: TaskId) -> Option<Letter> {
+    let EventBody::Failed { letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
+    letter.clone()
+}
+
+/// A turn of this class with one agent done and one under way.
+fn busy(class: Priority) -> (World, TaskId) {
+    let mut w = World::new();
+    let task = w.say_as(class, "Much");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
+    w.agent_replies("a", "Created 7.", &[]);
+    (w, task)
+}
+
+#[test]
+fn the_soft_deadline_asks_the_model_once_to_come_to_an_end() {
+    for class in Priority::ALL {
+        let mut w = World::new();
+        let task = w.say_as(class, "Much");
+        assert_eq!(w.deadline(), Some((task, false)));
+        w.happens(task, SOFT);
+        assert_eq!(w.last_shown(), "Much", "the round under way is as it was");
+        for n in 0..2 {
+            w.replies("", &[tool(&n.to_string(), "get_skill", &json!({}))]);
+        }
+        let shown: String = w.request().messages.iter().map(super::world::text_of).collect();
+        assert_eq!(shown.matches("[Time is nearly up.").count(), 1, "{shown}");
+        w.replies("What I have", &[]);
+        assert_eq!(w.answer(task), "What I have");
+    }
+}
+
+#[test]
+fn deadlines_count_from_the_acceptance_and_the_soft_one_comes_first() {
+    let mut w = World::new();
+    let deadlines = Deadlines::default();
+    let first = w.say("one");
+    let accepted = w.log[0].at;
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((accepted.plus_ms(30_000), first, false)));
+    w.deadline();
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((accepted.plus_ms(120_000), first, true)));
+    w.deadline();
+    assert_eq!(w.conv.next_deadline(&deadlines), None);
+}
+
+#[test]
+fn at_the_hard_deadline_realtime_says_that_it_has_trouble() {
+    let (mut w, task) = busy(Priority::Realtime);
+    w.happens(task, HARD);
+    let (how, text) = w.ending(task);
+    assert!(how == "failed" && text.starts_with("deadline: I'm having trouble with that right now."), "{text}");
+    assert_eq!(letter(&w, task), None);
+    assert_eq!(w.statuses(task), [("a", ReportStatus::Completed), ("b", ReportStatus::Cancelled)]);
+}
+
+#[test]
+fn at_the_hard_deadline_high_work_answers_with_what_it_has_and_can_be_continued() {
+    let (mut w, task) = busy(Priority::High);
+    w.happens(task, HARD);
+    let (how, text) = w.ending(task);
+    assert_eq!(how, "paused");
+    assert!(
+        text.contains("Completed:\n- Do a: Created 7.") && text.contains("Not completed:\n- Do b (cancelled"),
+        "{text}"
+    );
+    let EventBody::Answered { usage, .. } = w.finals(task)[0] else { panic!("no answer") };
+    assert!(usage.input_tokens > 0);
+    w.say("continue");
+    let shown: Vec<String> = w.request().messages.iter().map(super::world::text_of).collect();
+    assert!(shown.iter().any(|m| m.contains("Created 7.")), "{shown:?}");
+}
+
+#[test]
+fn a_turn_that_ran_out_of_time_among_its_calls_can_be_continued_by_any_provider() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Mail Bob");
+    let calls = [
+        use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"})),
+        use_skill("2", "tasks.search", &json!({})),
+        use_skill("3", "tasks.create", &json!({"title": "x"})),
+    ];
+    w.replies("", &calls);
+    w.skill_ends(&AgentId::orchestrator(), 2, Outcome::success("created 7"));
+    w.happens(task, HARD);
+    assert!(w.ending(task).1.contains("May or may not have happened:\n- email.send"), "{}", w.ending(task).1);
+    w.say("continue");
+    let messages = w.request().messages;
+    let results: Vec<String> = messages
+        .iter()
+        .filter_map(|m| match m {
+            crate::message::Message::Tool { text, .. } => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(results.len(), 3, "every call has a result: {messages:?}");
+    assert!(results[0].starts_with("[unknown]") && results[1].starts_with("[not run]"), "{results:?}");
+    assert_eq!(results[2], "created 7");
+}
+
+#[test]
+fn at_the_hard_deadline_background_work_is_put_off_once_and_goes_on_from_where_it_is() {
+    for class in [Priority::Normal, Priority::Low] {
+        let (mut w, task) = busy(class);
+        w.happens(task, HARD);
+        let until = w.conv.turn(task).and_then(|t| t.deferral.until).expect("it is deferred");
+        assert!(until.since_ms(w.now).abs_diff(w.limits.defer_ms) < 10);
+        assert!(matches!(w.log.last().map(|e| &e.body), Some(EventBody::Deferred { .. })));
+        assert_eq!(w.running(), ["b"], "what is under way goes on");
+        let next = w.say_as(class, "Next");
+        assert!(w.conv.turn(next).is_some(), "its lane goes on");
+        w.on(next).replies("n", &[]);
+        let (at, _, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+        assert!(at > until && !hard, "they count anew from when it may go on");
+        w.on(task).agent_replies("b", "b too", &[]);
+        w.on(task).replies("Both", &[]);
+        assert_eq!(w.answer(task), "Both");
+
+        let (mut w, task) = busy(class);
+        w.happens(task, HARD);
+        w.happens(task, HARD);
+        let (how, text) = w.ending(task);
+        assert!(
+            how == "failed" && text.contains("It took longer than it may.\n\nCompleted:\n- Do a: Created 7."),
+            "{text}"
+        );
+        assert!(text.ends_with("I'll try again by myself in 6 hours."), "{text}");
+        let letter = letter(&w, task).expect("a letter");
+        assert_eq!(letter.retry_at, Some(letter.since.plus_ms(6 * 3_600_000)));
+        assert_eq!(letter.tried, [format!("the hard deadline of class {} passed", class.as_str())]);
+    }
+}
+
+#[test]
+fn at_the_hard_deadline_maintenance_is_given_up_and_nothing_is_kept() {
+    let (mut w, task) = busy(Priority::Background);
+    w.happens(task, HARD);
+    assert!(w.ending(task).1.starts_with("deadline: It took longer than it may."));
+    assert_eq!(letter(&w, task), None);
+}
+
+#[test]
+fn a_turn_that_only_waits_for_its_agents_has_a_deadline_too() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    w.replies("It is under way.", &[]);
+    assert!(w.finals(task).is_empty());
+    assert_eq!((w.deadline(), w.deadline()), (Some((task, false)), Some((task, true))));
+    assert_eq!(w.ending(task).0, "paused");
+}
+
+#[test]
+fn a_message_that_could_not_begin_in_time_fails_with_a_letter_if_somebody_may_want_it_yet() {
+    for (class, terms) in [
+        (Priority::Realtime, 1),
+        (Priority::High, 1),
+        (Priority::Normal, 2),
+        (Priority::Low, 2),
+        (Priority::Background, 1),
+    ] {
+        let mut w = World::new();
+        w.slow_facts = true;
+        let task = w.say_as(class, "Hello");
+        for n in 0..terms {
+            assert!(w.finals(task).is_empty(), "{class:?} in term {n}");
+            assert_eq!(w.deadline(), Some((task, true)));
+        }
+        let (how, text) = w.ending(task);
+        assert!(how == "failed" && text.starts_with("deadline: "), "{text}");
+        let letter = letter(&w, task);
+        assert_eq!(letter.is_some(), matches!(class, Priority::High | Priority::Normal | Priority::Low), "{class:?}");
+        let retried = letter.is_some_and(|l| l.retry_at.is_some());
+        assert_eq!(retried, matches!(class, Priority::Normal | Priority::Low), "{class:?}");
+        assert!(w.conv.is_idle());
+    }
+}
+
+#[test]
+fn a_message_is_late_only_after_its_time_has_come() {
+    let mut w = World::new();
+    let due = w.now.plus_ms(3_600_000);
+    let task = w.receive(Inbound { not_before: Some(due), ..World::inbound("Remind me") });
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((due.plus_ms(120_000), task, true)));
+}
+
+#[test]
+fn what_is_held_back_has_no_deadlines_and_afterwards_they_count_anew() {
+    let mut w = World::new();
+    let (running, waiting) = (w.say("one"), w.say("two"));
+    w.slow_facts = true;
+    w.suspend(running);
+    w.suspend(waiting);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()), None);
+    for task in [running, waiting] {
+        w.happens(task, HARD);
+        w.happens(task, HARD);
+        assert!(w.finals(task).is_empty(), "what the clock said too late means nothing");
+    }
+    w.wait_ms(3_600_000);
+    w.let_go_on(running);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((w.now.plus_ms(30_000), running, false)));
+    w.let_go_on(waiting);
+    w.on(running).replies("1", &[]);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()).map(|(at, ..)| at > w.now), Some(true));
+}
+
+#[test]
+fn a_turn_that_was_put_off_and_then_held_back_gets_its_whole_time() {
+    let mut w = World::new();
+    let task = w.say_as(Priority::Normal, "Report");
+    w.happens(task, HARD);
+    let until = w.conv.turn(task).and_then(|t| t.deferral.until).expect("it is deferred");
+    w.suspend(task);
+    w.let_go_on(task);
+    assert_eq!(w.conv.turn(task).map(|t| t.clock.from), Some(until));
+}
+
+#[test]
+fn what_is_made_urgent_gets_the_time_of_its_new_class() {
+    let mut w = World::new();
+    let task = w.say_as(Priority::Low, "Report");
+    w.wait_ms(20 * 60_000);
+    w.make(task, Priority::High);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((w.now.plus_ms(30_000), task, false)));
+
+    let mut w = World::new();
+    w.slow_facts = true;
+    let task = w.say_as(Priority::Normal, "Report");
+    w.deadline();
+    w.make(task, Priority::High);
+    assert!(w.finals(task).is_empty(), "it was late as something else");
+    w.begin();
+    w.replies("Report", &[]);
+    assert_eq!(w.answer(task), "Report");
+}
+
+#[test]
+fn an_answer_that_is_there_is_given_however_late() {
+    let mut w = World::new();
+    let task = w.say("Hello");
+    let main = AgentId::orchestrator();
+    let reply = EventBody::ModelReplied {
+        round: 1,
+        text: "Hi".to_owned(),
+        calls: Vec::new(),
+        finish: crate::message::Finish::Stop,
+        usage: crate::message::Usage::default(),
+        model: String::new(),
+        backend: String::new(),
+    };
+    w.conv.fold(w.now, task, &main, &reply);
+    w.conv.fold(w.now, task, &main, &HARD);
+    let Some(EventBody::Answered { text, paused, .. }) = w.conv.decide().map(|d| d.body) else { panic!("no answer") };
+    assert_eq!((text.as_str(), paused), ("Hi", false));
+}

@@ -1,0 +1,207 @@
+//! Messages without a turn of their own: what steers a turn, and what is answered with another's answer.
+
+use super::{
+    script::{collect, dispatch, tool},
+    world::World,
+};
+use crate::{
+    event::{EventBody, Inbound, Priority},
+    ids::TaskId,
+    limits::TurnLimits,
+    message::{ModelErrorKind, Usage},
+};
+
+fn same_as(w: &mut World, task: TaskId) -> TaskId {
+    w.receive(Inbound { same_as: Some(task), ..World::inbound("The same") })
+}
+
+#[test]
+fn what_the_user_adds_is_told_before_the_next_round_and_gets_its_own_final() {
+    let mut w = World::new();
+    let task = w.say("Plan my week");
+    let (more, most) = (w.add("Not on Monday"), w.add("Nor Tuesday"));
+    assert!(w.conv.inbox.is_empty());
+    assert_eq!(w.request().messages.len(), 1, "the round that is under way is as it was");
+    w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    let shown = w.last_shown();
+    let told = |text: &str| shown.find(&format!("[The user adds, while you work on this:]\n{text}")).expect("told");
+    assert!(told("Not on Monday") < told("Nor Tuesday"));
+    w.replies("The plan", &[]);
+    assert_eq!(w.answer(task), "The plan");
+    for added in [more, most] {
+        assert_eq!(w.answer(added), "Taken up in the answer to your earlier message.");
+        let EventBody::Answered { usage, .. } = w.finals(added)[0] else { panic!("no answer") };
+        assert_eq!(*usage, Usage::default());
+    }
+    assert!(w.conv.is_idle());
+    let history = w.say("And?");
+    assert_eq!(w.on(history).request().messages.len(), 3, "the turn is one exchange");
+}
+
+#[test]
+fn an_answer_that_did_not_hear_what_was_added_waits_for_one_more_round() {
+    let mut w = World::new();
+    let task = w.say("Hello");
+    let more = w.add("In French");
+    w.replies("Hello!", &[]);
+    assert!(w.finals(task).is_empty());
+    assert!(w.last_shown().ends_with("In French"));
+    w.replies("Salut !", &[]);
+    assert_eq!((w.answer(task), w.ending(more).0), ("Salut !".to_owned(), "answered"));
+}
+
+#[test]
+fn an_answer_in_the_last_round_is_given_and_what_was_added_is_a_message_of_its_own() {
+    let mut w = World::with(crate::event::Mode::MultiAgent, TurnLimits { iterations_max: 1, ..TurnLimits::default() });
+    let task = w.say("Hello");
+    let more = w.add("In French");
+    w.replies("Hello!", &[]);
+    assert_eq!(w.answer(task), "Hello!");
+    assert_eq!(w.current(), Some(more));
+    w.replies("Salut !", &[]);
+    assert_eq!(w.answer(more), "Salut !");
+}
+
+#[test]
+fn what_was_not_heard_before_the_turn_ended_is_a_message_in_its_old_place() {
+    for fails in [true, false] {
+        let mut w = World::new();
+        let task = w.say("One");
+        let steers = w.add("One and a half");
+        let two = w.say("Two");
+        let again = w.add("And again");
+        if fails {
+            w.model_fails(ModelErrorKind::Auth);
+        } else {
+            w.cancel(task);
+        }
+        for expected in [steers, two, again] {
+            assert_eq!(w.current(), Some(expected));
+            w.replies("ok", &[]);
+            assert_eq!(w.answer(expected), "ok");
+        }
+    }
+}
+
+#[test]
+fn what_was_heard_shares_the_fate_of_its_turn() {
+    let heard = |w: &mut World| {
+        let task = w.say("One");
+        let steers = w.add("More");
+        w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+        (task, steers)
+    };
+    let mut w = World::new();
+    let (task, steers) = heard(&mut w);
+    w.cancel(task);
+    assert_eq!(w.ending(steers).0, "cancelled");
+
+    let mut w = World::new();
+    let (_, steers) = heard(&mut w);
+    w.model_fails(ModelErrorKind::Auth);
+    let EventBody::Failed { letter, code, .. } = w.finals(steers)[0] else { panic!("no failure") };
+    assert!(letter.is_none() && code == "model_auth");
+}
+
+#[test]
+fn what_steers_can_be_cancelled_before_and_after_it_was_heard() {
+    let mut w = World::new();
+    let task = w.say("One");
+    let (before, after) = (w.add("before"), w.add("after"));
+    w.cancel(before);
+    w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    assert!(!w.last_shown().contains("before") && w.last_shown().contains("after"));
+    w.cancel(after);
+    w.replies("1", &[]);
+    assert_eq!(w.answer(task), "1");
+    assert_eq!((w.ending(before).0, w.ending(after).0), ("cancelled", "cancelled"));
+}
+
+#[test]
+fn only_a_turn_that_works_on_is_steered() {
+    let mut w = World::new();
+    let first = w.add("Nobody works");
+    assert_eq!(w.current(), Some(first), "then it is a message like any other");
+    w.suspend(first);
+    let second = w.add("Somebody is held back");
+    assert_eq!(w.conv.turns.len(), 2);
+    let back = w.say_as(Priority::Normal, "Back");
+    let newest = w.add("The newest is meant");
+    w.on(back).replies("b", &[]);
+    w.on(back).replies("b2", &[]);
+    assert_eq!(w.ending(newest).0, "answered");
+    w.on(second).replies("2", &[]);
+    assert_eq!(w.answer(second), "2");
+    // A turn that has been put off does not hear for a long time.
+    let back = w.say_as(Priority::Normal, "Back");
+    while w.conv.turn(back).is_some_and(|t| t.deferral.count == 0) {
+        w.on(back).deadline();
+    }
+    let own = w.add("Now");
+    assert!(w.conv.turn(own).is_some());
+}
+
+#[test]
+fn what_is_added_while_agents_work_is_heard_with_their_results() {
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    w.replies("Under way", &[]);
+    let late = w.add("More");
+    assert!(w.conv.inbox.iter().any(|p| p.task == late), "its last word was said");
+    w.agent_replies("a", "done", &[]);
+    w.replies("Done", &[]);
+    assert_eq!(w.answer(task), "Done");
+
+    let mut w = World::new();
+    w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    let more = w.add("More");
+    w.agent_replies("a", "done", &[]);
+    assert!(w.last_shown().contains("More"));
+    w.replies("Done", &[]);
+    assert_eq!(w.ending(more).0, "answered");
+}
+
+#[test]
+fn equal_work_gets_the_same_answer_once() {
+    let mut w = World::new();
+    let task = w.say("Search");
+    let same = same_as(&mut w, task);
+    let chain = same_as(&mut w, same);
+    assert!(w.conv.inbox.is_empty());
+    w.replies("Found", &[]);
+    for joined in [same, chain] {
+        assert_eq!(w.answer(joined), "Found");
+        let EventBody::Answered { usage, .. } = w.finals(joined)[0] else { panic!("no answer") };
+        assert_eq!(*usage, Usage::default(), "it is counted once");
+    }
+    assert!(w.conv.is_idle());
+    let late = same_as(&mut w, task);
+    assert_eq!(w.current(), Some(late), "what has ended is no answer to what comes later");
+}
+
+#[test]
+fn equal_work_fails_alike_and_has_no_letter_of_its_own() {
+    let mut w = World::new();
+    let task = w.say("Search");
+    let same = same_as(&mut w, task);
+    w.model_fails(ModelErrorKind::Auth);
+    let (EventBody::Failed { text, letter, .. }, EventBody::Failed { text: own, letter: none, .. }) =
+        (w.finals(task)[0], w.finals(same)[0])
+    else {
+        panic!("no failure")
+    };
+    assert!(letter.is_some() && none.is_none() && text == own);
+}
+
+#[test]
+fn equal_work_can_be_cancelled_alone() {
+    let mut w = World::new();
+    let task = w.say("Search");
+    let same = same_as(&mut w, task);
+    w.cancel(same);
+    assert_eq!(w.ending(same).0, "cancelled");
+    w.replies("Found", &[]);
+    assert_eq!(w.answer(task), "Found");
+}

@@ -1,0 +1,408 @@
+//! Steps of a story that nobody wrote: anything that may happen to a conversation, in any order.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{
+    script::{agent, reply},
+    world::World,
+};
+use crate::{
+    event::{EventBody, Inbound, OrderVerb, Priority, ReportStatus, ResumeCause},
+    ids::{AgentId, TaskId},
+    limits::{SubAgentInterface, TurnLimits},
+    message::{Finish, ModelErrorKind, ModelReply, ToolCall, Usage},
+    outcome::{Outcome, Status},
+    turn::{Directive, Phase},
+};
+
+/// Something that happens. Numbers pick among what is possible at that moment.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Say(u8, Priority, Kind),
+    /// What comes next is about this turn.
+    Turn(u8),
+    Main(ModelReply),
+    Agent(u8, ModelReply),
+    MainFails(ModelErrorKind),
+    AgentFails(u8, ModelErrorKind),
+    SkillStarts(u8),
+    SkillEnds(u8, u8, Status),
+    AgentEnds(u8, bool),
+    Control(u8, Control),
+    Deadline,
+    Order(u8),
+    Restart(bool),
+    Again(u16),
+    Wait(u32),
+    Idle,
+}
+
+/// What a message is besides its text.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Plain,
+    Steers,
+    SameAs(u8),
+    Order,
+    DueIn(u32),
+    Retry,
+}
+
+/// What is done with any task of the log, whether it fits or not.
+#[derive(Debug, Clone, Copy)]
+pub enum Control {
+    Cancel,
+    Suspend,
+    Continue,
+    Make(Priority),
+    /// The clock's word came too late, or for nobody.
+    DeadlinePassed(bool),
+}
+
+fn kind() -> impl Strategy<Value = ModelErrorKind> {
+    prop_oneof![
+        4 => Just(ModelErrorKind::Overflow),
+        1 => Just(ModelErrorKind::RateLimited),
+        1 => Just(ModelErrorKind::Protocol),
+    ]
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    prop_oneof![
+        6 => Just(Status::Success),
+        1 => Just(Status::Partial),
+        1 => Just(Status::ErrorTransient),
+        1 => Just(Status::ErrorPermanent),
+        1 => Just(Status::ErrorBlocked),
+        1 => Just(Status::Unknown),
+        1 => Just(Status::Pending),
+    ]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![9 => "[a-e]", 1 => ".{0,3}"]
+}
+
+/// A call as models make them, and as they should not.
+fn call() -> impl Strategy<Value = ToolCall> {
+    let id = prop_oneof!["[0-3]?", ".{0,2}"];
+    let arguments = prop_oneof![
+        6 => (name(), prop::collection::vec(name(), 0..3), prop::option::of(0..20_i64)).prop_map(|(agent, deps, max)| {
+            ("dispatch_agent", json!({
+                "agent_id": agent, "mission": "m", "skills": ["tasks.search", "tasks.create"],
+                "depends_on": deps, "max_tool_calls": max
+            }).to_string())
+        }),
+        3 => prop::collection::vec(name(), 0..3)
+            .prop_map(|names| ("get_agent_results", json!({"agent_ids": names}).to_string())),
+        2 => prop_oneof![Just("{}"), Just("{\"domain\":\"tasks\"}"), Just("{\"search\":\"x\"}")]
+            .prop_map(|arguments| ("get_skill", arguments.to_owned())),
+        4 => (0..4_u8).prop_map(|n| {
+            ("use_skill", json!({"skill": "tasks.create", "arguments": {"title": n.to_string()}}).to_string())
+        }),
+        2 => Just(("use_skill", json!({"skill": "email.send", "arguments": {"to": "b", "body": "c"}}).to_string())),
+        2 => (0..4_u8).prop_map(|n| ("tasks__search", json!({"query": n.to_string()}).to_string())),
+        1 => ".{0,20}".prop_map(|raw| ("dispatch_agent", raw)),
+        1 => ".{0,20}".prop_map(|raw| ("use_skill", raw)),
+        1 => ".{0,20}".prop_map(|raw| ("get_agent_results", raw)),
+    ];
+    (id, arguments, prop::option::weighted(0.05, ".{0,8}")).prop_map(|(id, (name, arguments), invented)| ToolCall {
+        id,
+        name: invented.unwrap_or_else(|| name.to_owned()),
+        arguments,
+    })
+}
+
+fn any_reply() -> impl Strategy<Value = ModelReply> {
+    let text = prop_oneof![
+        4 => Just(String::new()),
+        3 => "[a-z ]{1,12}",
+        1 => "(?s).{0,40}",
+        4 => prop::collection::vec(
+            prop_oneof![
+                "tasks.create --title [a-d]", Just("tasks.search".to_owned()), Just("tasks --help".to_owned()),
+                "tasks.create --titel x", "[a-z.]{1,8} --[a-z]{1,3} \"?[a-z]{0,3}", ".{0,20}"
+            ],
+            0..5
+        ).prop_map(|commands| format!("```cmd\n{}\n```", commands.join("\n"))),
+        1 => Just("```cmd\ntasks.create --title \"open".to_owned()),
+    ];
+    let finish = prop_oneof![5 => Just(Finish::Stop), 1 => Just(Finish::Length), 1 => Just(Finish::ContentFilter)];
+    let calls = prop_oneof![3 => prop::collection::vec(call(), 0..6), 1 => prop::collection::vec(call(), 30..40)];
+    (text, calls, finish, prop::bool::weighted(0.3)).prop_map(|(text, calls, finish, plain)| ModelReply {
+        finish,
+        ..reply(&text, if plain { &[] } else { &calls })
+    })
+}
+
+fn class() -> impl Strategy<Value = Priority> {
+    prop_oneof![
+        1 => Just(Priority::Realtime),
+        5 => Just(Priority::High),
+        3 => Just(Priority::Normal),
+        1 => Just(Priority::Low),
+        1 => Just(Priority::Background),
+    ]
+}
+
+fn message() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![
+        4 => Just(Kind::Plain),
+        2 => Just(Kind::Steers),
+        1 => any::<u8>().prop_map(Kind::SameAs),
+        1 => Just(Kind::Order),
+        1 => (0..100_000_u32).prop_map(Kind::DueIn),
+        1 => Just(Kind::Retry),
+    ];
+    (any::<u8>(), class(), kind).prop_map(|(text, class, kind)| Step::Say(text, class, kind))
+}
+
+fn control() -> impl Strategy<Value = Step> {
+    let control = prop_oneof![
+        2 => Just(Control::Cancel),
+        3 => Just(Control::Suspend),
+        3 => Just(Control::Continue),
+        2 => class().prop_map(Control::Make),
+        1 => any::<bool>().prop_map(Control::DeadlinePassed),
+    ];
+    (any::<u8>(), control).prop_map(|(task, control)| Step::Control(task, control))
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => message(),
+        6 => any::<u8>().prop_map(Step::Turn),
+        4 => control(),
+        1 => Just(Step::Deadline),
+        1 => any::<u8>().prop_map(Step::Order),
+        10 => any_reply().prop_map(Step::Main),
+        14 => (any::<u8>(), any_reply()).prop_map(|(n, reply)| Step::Agent(n, reply)),
+        1 => kind().prop_map(Step::MainFails),
+        1 => (any::<u8>(), kind()).prop_map(|(n, kind)| Step::AgentFails(n, kind)),
+        3 => any::<u8>().prop_map(Step::SkillStarts),
+        14 => (any::<u8>(), any::<u8>(), status()).prop_map(|(who, n, status)| Step::SkillEnds(who, n, status)),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(n, crash)| Step::AgentEnds(n, crash)),
+        2 => prop::bool::weighted(0.2).prop_map(Step::Restart),
+        5 => any::<u16>().prop_map(Step::Again),
+        1 => (0..200_000_u32).prop_map(Step::Wait),
+        1 => Just(Step::Idle),
+    ]
+}
+
+pub fn limits() -> impl Strategy<Value = TurnLimits> {
+    (any::<bool>(), 1..10_u32, 0..40_u32, 1..8_u32, 0..60_u32, 1..6_u32).prop_map(
+        |(json, agents_max, skill_calls_max, iterations_max, window_calls_max, lives)| TurnLimits {
+            agents_max,
+            skill_calls_max,
+            iterations_max,
+            window_calls_max,
+            crashes_max: lives,
+            restarts_max: lives * 2,
+            interface: if json { SubAgentInterface::Json } else { SubAgentInterface::Cmd },
+            ..TurnLimits::default()
+        },
+    )
+}
+
+fn pick<T: Clone>(from: &[T], n: u8) -> Option<T> {
+    from.get(usize::from(n) % from.len().max(1)).cloned()
+}
+
+/// The live agents of the turn that the story is about.
+fn own_agents(w: &World) -> Vec<String> {
+    w.agents.keys().filter(|(task, _)| Some(*task) == w.current()).map(|(_, agent)| agent.to_string()).collect()
+}
+
+/// Those of them that think, or those that do not.
+fn agents_that(w: &World, thinking: bool) -> Vec<String> {
+    let fits = |turn: &crate::turn::SubTurn| turn.run.awaits(turn.run.round) == thinking;
+    let own = own_agents(w).into_iter();
+    own.filter(|name| fits(w.sub(name))).collect()
+}
+
+fn acting(w: &World) -> Vec<AgentId> {
+    let mut all: Vec<AgentId> = own_agents(w).iter().map(|name| agent(name)).collect();
+    all.push(AgentId::orchestrator());
+    all.retain(|who| !w.skill_calls(who).is_empty());
+    all
+}
+
+pub fn main_thinks(w: &World) -> bool {
+    w.current().and_then(|task| w.conv.turn(task)).is_some_and(|t| t.main.phase == Phase::Thinking)
+}
+
+fn outcome(status: Status) -> Outcome {
+    match status {
+        Status::Success => Outcome::success("fine"),
+        Status::Partial => Outcome::partial("some"),
+        Status::Unknown => Outcome::unknown("?", json!({"at": 1})),
+        other => Outcome::error(other, "why", "no"),
+    }
+}
+
+pub fn take(w: &mut World, step: Step) {
+    match step {
+        Step::Say(text, class, kind) => say(w, text, class, kind),
+        Step::Turn(n) => {
+            let turns: Vec<TaskId> = w.conv.turns.iter().map(|t| t.task).collect();
+            if let Some(task) = pick(&turns, n) {
+                w.on(task);
+            }
+        }
+        Step::Main(reply) if main_thinks(w) => w.replies_with(&reply),
+        Step::Agent(n, reply) => {
+            if let Some(name) = pick(&agents_that(w, true), n) {
+                w.agent_replies_with(&name, &reply);
+            }
+        }
+        Step::MainFails(kind) if main_thinks(w) => w.model_fails(kind),
+        Step::AgentFails(n, kind) => {
+            if let Some(name) = pick(&agents_that(w, true), n) {
+                w.agent_model_fails(&name, kind);
+            }
+        }
+        Step::SkillStarts(n) => {
+            if let Some(who) = pick(&acting(w), n) {
+                w.skill_starts(&who);
+            }
+        }
+        Step::SkillEnds(who, n, status) => {
+            if let Some(who) = pick(&acting(w), who) {
+                let n = usize::from(n) % w.skill_calls(&who).len();
+                w.skill_ends(&who, n, outcome(status));
+            }
+        }
+        Step::AgentEnds(n, crash) => {
+            if let Some(name) = pick(&own_agents(w), n) {
+                w.agent_ends(&name, if crash { ReportStatus::Crashed } else { ReportStatus::Timeout });
+            }
+        }
+        Step::Control(n, control) => {
+            if let Some(task) = pick(&tasks(w), n) {
+                do_with(w, task, control);
+            }
+        }
+        Step::Deadline => {
+            w.deadline();
+        }
+        Step::Order(n) => {
+            let orders: Vec<TaskId> = w.conv.orders.iter().map(|o| o.task).collect();
+            if let Some(task) = pick(&orders, n) {
+                order_goes_on(w, task);
+            }
+        }
+        Step::Restart(crash) => w.restart(if crash { ResumeCause::Crash } else { ResumeCause::Restart }),
+        Step::Again(n) => again(w, usize::from(n)),
+        Step::Wait(ms) => {
+            w.wait_ms(ms.into());
+            w.go_on();
+        }
+        Step::Main(_) | Step::MainFails(_) | Step::Idle => {}
+    }
+}
+
+fn tasks(w: &World) -> Vec<TaskId> {
+    w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_))).map(|e| e.task).collect()
+}
+
+fn say(w: &mut World, text: u8, priority: Priority, kind: Kind) {
+    let texts = ["continue", "yes", "Do it", "/week", ""];
+    let mut inbound = Inbound { priority, ..World::inbound(texts[usize::from(text) % texts.len()]) };
+    match kind {
+        Kind::Plain => {}
+        Kind::Steers => inbound.steer = true,
+        Kind::SameAs(n) => inbound.same_as = pick(&tasks(w), n),
+        Kind::Order => inbound.order = true,
+        Kind::DueIn(ms) => inbound.not_before = Some(w.now.plus_ms(ms.into())),
+        Kind::Retry => {
+            let of = tasks(w)[0];
+            inbound.retry = Some(crate::event::Retry { of, since: w.now, tried: vec!["once".to_owned()] });
+        }
+    }
+    w.receive(inbound);
+}
+
+fn do_with(w: &mut World, task: TaskId, control: Control) {
+    match control {
+        Control::Cancel => w.cancel(task),
+        Control::Suspend => w.suspend(task),
+        Control::Continue => w.let_go_on(task),
+        Control::Make(class) => w.make(task, class),
+        Control::DeadlinePassed(hard) => w.happens(task, EventBody::DeadlinePassed { hard }),
+    }
+}
+
+/// An order is understood, or what it means was carried out.
+fn order_goes_on(w: &mut World, task: TaskId) {
+    let wanted = w.conv.outstanding(w.now);
+    let text = "Done.".to_owned();
+    if wanted.iter().any(|d| matches!(d, Directive::Understand { task: of, .. } if *of == task)) {
+        let targets = tasks(w);
+        w.happens(task, EventBody::Ordered { verb: OrderVerb::Tell, targets, text });
+    } else {
+        assert!(wanted.iter().any(|d| matches!(d, Directive::CarryOut { task: of, .. } if *of == task)));
+        w.happens(task, EventBody::Answered { text, paused: false, usage: Usage::default() });
+    }
+}
+
+/// An event of the log comes once more, to the Engine only.
+fn again(w: &mut World, n: usize) {
+    let Some(event) = w.log.get(n % w.log.len().max(1)).cloned() else { return };
+    let orders_anew = matches!(
+        event.body,
+        EventBody::Resumed { .. }
+            | EventBody::CancelRequested { .. }
+            | EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::DeadlinePassed { .. }
+    );
+    // What a running sub-agent stored is known to the log and not to a live Engine.
+    let is_an_agents = !event.agent.is_orchestrator() && !matches!(event.body, EventBody::AgentReported { .. });
+    // A skill that runs for the log may not have begun for a live Engine.
+    let is_a_start = matches!(event.body, EventBody::SkillStarted { .. });
+    if orders_anew || is_an_agents || is_a_start {
+        return;
+    }
+    let before = w.conv.clone();
+    w.conv.fold(event.at, event.task, &event.agent, &event.body);
+    assert_eq!(w.conv, before, "{event:?}");
+}
+
+/// Everything that is still open comes to its end.
+pub fn wind_up(w: &mut World) {
+    for _ in 0..4_000 {
+        for task in tasks(w) {
+            w.let_go_on(task);
+        }
+        let turns: Vec<TaskId> = w.conv.turns.iter().map(|t| t.task).collect();
+        let moved = turns.into_iter().any(|task| goes_on(w.on(task)));
+        if moved {
+            continue;
+        }
+        if let Some(task) = w.conv.orders.first().map(|o| o.task) {
+            order_goes_on(w, task);
+        } else if let Some(due) = w.conv.next_due(w.now) {
+            w.now = due;
+            w.go_on();
+        } else {
+            break;
+        }
+    }
+    assert!(w.conv.is_idle() && w.conv.turns.is_empty() && w.conv.inbox.is_empty(), "it does not end: {:?}", w.conv);
+}
+
+/// The turn that the story is about makes a step, if it can.
+fn goes_on(w: &mut World) -> bool {
+    if let Some(who) = acting(w).first() {
+        w.skill_ends(&who.clone(), 0, Outcome::success("fine"));
+    } else if let Some(name) = agents_that(w, true).first() {
+        w.agent_replies(&name.clone(), "done", &[]);
+    } else if main_thinks(w) {
+        w.replies("done", &[]);
+    } else {
+        return false;
+    }
+    true
+}
