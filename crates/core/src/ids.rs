@@ -135,6 +135,12 @@ impl OutboxId {
     pub fn for_task(task: TaskId) -> Self {
         Self(hashed(&[b"outbox", task.uuid().as_bytes()]))
     }
+
+    /// The word by which a user is told that a dead letter was given up.
+    #[must_use]
+    pub fn for_letter(task: TaskId) -> Self {
+        Self(hashed(&[b"letter", task.uuid().as_bytes()]))
+    }
 }
 
 fn hashed(parts: &[&[u8]]) -> Uuid {

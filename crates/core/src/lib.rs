@@ -15,6 +15,7 @@ pub mod letter;
 pub mod limits;
 pub mod loop_guard;
 pub mod message;
+pub mod notice;
 pub mod outcome;
 pub mod plan;
 pub mod ports;

@@ -12,6 +12,9 @@ use crate::{
     time::Micros,
 };
 
+/// What a user is told of a dead letter whose time is up (S3 5.9).
+const GIVEN_UP: &str = "I kept trying until its time was up, and have given it up.";
+
 /// One change of one row. The conversation and its user come from the append.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
@@ -207,7 +210,17 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false }],
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
         EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
-        EventBody::LetterMoved { state, .. } => vec![Change::LetterMoved { task, state: *state, retry: None, at }],
+        EventBody::LetterMoved { state, .. } => {
+            let moved = Change::LetterMoved { task, state: *state, retry: None, at };
+            // Who was told that it is tried again is told that it is not.
+            let given_up = (*state == LetterState::Archived).then(|| Change::OutboxPut {
+                id: OutboxId::for_letter(task),
+                task,
+                text: GIVEN_UP.to_owned(),
+                at,
+            });
+            std::iter::once(moved).chain(given_up).collect()
+        }
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
         EventBody::ModelFailed { .. }
         | EventBody::AgentStarted { .. }
