@@ -1,19 +1,24 @@
 //! The voice gate (S3 5.5): while somebody speaks, no round but voice starts on a backend. A lease: whoever holds it renews
-//! it, and a holder that dies frees it within one term.
+//! it, and a holder that dies frees it within one term. One holder from outside, and beside it every REALTIME task that is
+//! under way there.
 
-use annie_core::time::Micros;
+use std::collections::BTreeMap;
+
+use annie_core::{ids::TaskId, time::Micros};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The longest term, in milliseconds.
-pub const TTL_MS_MAX: u64 = 60_000;
+pub const TTL_MS_MAX: i64 = 60_000;
 /// The shortest term, in milliseconds.
-pub const TTL_MS_MIN: u64 = 500;
+pub const TTL_MS_MIN: i64 = 500;
+/// The term of a REALTIME task between two of its rounds, in milliseconds: longer than its hard deadline (S3 5.3.5).
+pub const VOICE_MS: i64 = 5_000;
 
 /// The gate is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateGrant {
-    /// Rises with every new holder and every life of the scheduler.
+    /// Rises with every new holder.
     pub epoch: u64,
     /// Until when, unless renewed.
     pub until: Micros,
@@ -35,100 +40,132 @@ pub enum GateRefusal {
     },
 }
 
-/// A closed gate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateState {
-    /// Who holds it.
-    pub holder: String,
-    /// Under which epoch.
-    pub epoch: u64,
-    /// Since when.
-    pub since: Micros,
-    /// Until when, unless renewed.
-    pub until: Micros,
+/// Who holds a gate from outside.
+#[derive(Debug)]
+struct Holder {
+    name: String,
+    epoch: u64,
+    until: Micros,
 }
 
-/// The gates of all backends.
-pub struct Gates {
-    gates: Vec<Option<GateState>>,
-    closed_ms: Vec<u64>,
-    life: u64,
-    holders: u64,
+/// The gate of one backend.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    holder: Option<Holder>,
+    voices: BTreeMap<TaskId, Micros>,
+    closed_since: Option<Micros>,
+    closed_ms: u64,
 }
 
-impl Gates {
-    pub fn new(backends: usize, life: u64) -> Self {
-        Self { gates: vec![None; backends], closed_ms: vec![0; backends], life, holders: 0 }
-    }
-
+impl Gate {
+    /// Closes it for somebody, or keeps it closed. A new holder gets the fresh epoch.
     pub fn hold(
         &mut self,
-        backend: Option<usize>,
-        holder: &str,
+        name: &str,
         ttl_ms: u64,
+        fresh_epoch: &mut u64,
         now: Micros,
     ) -> Result<GateGrant, GateRefusal> {
-        self.expire(now);
-        let Some(slot) = backend.and_then(|b| self.gates.get_mut(b)) else { return Err(GateRefusal::UnknownBackend) };
-        let ttl_ms = i64::try_from(ttl_ms.clamp(TTL_MS_MIN, TTL_MS_MAX)).unwrap_or(i64::MAX);
+        let ttl_ms = i64::try_from(ttl_ms).unwrap_or(TTL_MS_MAX).clamp(TTL_MS_MIN, TTL_MS_MAX);
         let until = now.plus_ms(ttl_ms);
-        match slot {
-            Some(gate) if gate.holder != holder => {
-                Err(GateRefusal::Held { holder: gate.holder.clone(), until: gate.until })
+        let epoch = match &mut self.holder {
+            Some(holder) if holder.name != name => {
+                return Err(GateRefusal::Held { holder: holder.name.clone(), until: holder.until });
             }
-            Some(gate) => {
-                gate.until = until;
-                Ok(GateGrant { epoch: gate.epoch, until })
+            Some(holder) => {
+                holder.until = until;
+                holder.epoch
             }
             None => {
-                self.holders += 1;
-                // A later life of the scheduler always counts higher than an earlier one.
-                let epoch = (self.life << 32) | self.holders;
-                *slot = Some(GateState { holder: holder.to_owned(), epoch, since: now, until });
-                Ok(GateGrant { epoch, until })
+                *fresh_epoch += 1;
+                self.holder = Some(Holder { name: name.to_owned(), epoch: *fresh_epoch, until });
+                *fresh_epoch
+            }
+        };
+        self.closed_since.get_or_insert(now);
+        Ok(GateGrant { epoch, until })
+    }
+
+    /// Its holder lets go; false if somebody else or nobody holds it.
+    pub fn release(&mut self, name: &str, now: Micros) -> bool {
+        let is_holder = self.holder.as_ref().is_some_and(|h| h.name == name);
+        if is_holder {
+            self.holder = None;
+            self.open_if_free(now);
+        }
+        is_holder
+    }
+
+    /// A REALTIME task is under way: closed for its term.
+    pub fn speak(&mut self, task: TaskId, now: Micros) {
+        self.voices.insert(task, now.plus_ms(VOICE_MS));
+        self.closed_since.get_or_insert(now);
+    }
+
+    /// A REALTIME task is over, or goes on elsewhere.
+    pub fn fall_silent(&mut self, task: TaskId, now: Micros) {
+        if self.voices.remove(&task).is_some() {
+            self.open_if_free(now);
+        }
+    }
+
+    /// How many REALTIME tasks are under way.
+    pub fn voices(&self) -> usize {
+        self.voices.len()
+    }
+
+    /// Lets time pass: terms run out, except those of tasks whose round is running. A clock that was put back makes no term
+    /// longer than it may be.
+    pub fn tick(&mut self, now: Micros, is_running: impl Fn(TaskId) -> bool) {
+        if self.closed_since.is_none() {
+            return;
+        }
+        let mut last = Micros(i64::MIN);
+        if let Some(holder) = &mut self.holder {
+            holder.until = holder.until.min(now.plus_ms(TTL_MS_MAX));
+            if holder.until <= now {
+                last = holder.until;
+                self.holder = None;
             }
         }
-    }
-
-    pub fn release(&mut self, backend: Option<usize>, holder: &str, now: Micros) -> bool {
-        self.expire(now);
-        let Some(at) = backend.filter(|b| *b < self.gates.len()) else { return false };
-        if self.gates[at].as_ref().is_none_or(|g| g.holder != holder) {
-            return false;
-        }
-        self.open(at, now);
-        true
-    }
-
-    pub fn expire(&mut self, now: Micros) {
-        for at in 0..self.gates.len() {
-            if let Some(until) = self.gates[at].as_ref().map(|g| g.until).filter(|until| *until <= now) {
-                self.open(at, until);
+        self.voices.retain(|task, until| {
+            *until = if is_running(*task) { now.plus_ms(VOICE_MS) } else { (*until).min(now.plus_ms(VOICE_MS)) };
+            if *until <= now {
+                last = last.max(*until);
             }
-        }
+            *until > now
+        });
+        self.open_if_free(last);
     }
 
-    fn open(&mut self, at: usize, when: Micros) {
-        if let Some(gate) = self.gates[at].take() {
-            let closed_ms = when.since_ms(gate.since);
-            self.closed_ms[at] += closed_ms;
+    fn open_if_free(&mut self, when: Micros) {
+        if self.holder.is_some() || !self.voices.is_empty() {
+            return;
+        }
+        if let Some(since) = self.closed_since.take() {
+            let closed_ms = when.since_ms(since);
+            self.closed_ms += closed_ms;
             metrics::counter!("annie_voice_gate_closed_ms_total").increment(closed_ms);
         }
     }
 
-    pub fn is_closed(&self, backend: usize, now: Micros) -> bool {
-        self.gates.get(backend).and_then(Option::as_ref).is_some_and(|g| g.until > now)
+    /// Whether it is closed, as of the last tick.
+    pub fn is_closed(&self) -> bool {
+        self.closed_since.is_some()
     }
 
+    /// When the next term runs out.
     pub fn next_expiry(&self) -> Option<Micros> {
-        self.gates.iter().flatten().map(|g| g.until).min()
+        self.holder.iter().map(|h| h.until).chain(self.voices.values().copied()).min()
     }
 
-    pub fn view(&self, backend: usize) -> Value {
-        let gate = self.gates.get(backend).and_then(Option::as_ref);
+    /// What operators see.
+    pub fn view(&self, now: Micros) -> Value {
+        let holder = self.holder.as_ref();
         json!({
-            "closed": gate.is_some(), "holder": gate.map(|g| &g.holder), "epoch": gate.map(|g| g.epoch),
-            "until": gate.map(|g| g.until), "closed_ms_total": self.closed_ms.get(backend)
+            "closed": self.is_closed(), "holder": holder.map(|h| &h.name), "epoch": holder.map(|h| h.epoch),
+            "until": holder.map(|h| h.until), "voices": self.voices.keys().collect::<Vec<_>>(),
+            "closed_ms_total": self.closed_ms + self.closed_since.map_or(0, |since| now.since_ms(since)),
         })
     }
 }
@@ -137,29 +174,60 @@ impl Gates {
 mod tests {
     use super::*;
 
+    fn at_ms(ms: i64) -> Micros {
+        Micros(0).plus_ms(ms)
+    }
+
+    fn quiet(_: TaskId) -> bool {
+        false
+    }
+
     #[test]
     fn a_holder_that_dies_frees_the_gate_within_one_term() {
-        let mut gates = Gates::new(1, 1);
-        assert!(gates.hold(Some(0), "ann", 5_000, Micros(0)).is_ok());
-        assert!(matches!(gates.hold(Some(0), "bob", 5_000, Micros(1)), Err(GateRefusal::Held { .. })));
-        assert!(gates.is_closed(0, Micros(0).plus_ms(4_999)));
-        assert!(!gates.is_closed(0, Micros(0).plus_ms(5_000)));
-        assert!(gates.hold(Some(0), "bob", 5_000, Micros(0).plus_ms(5_000)).is_ok());
+        let (mut gate, mut epoch) = (Gate::default(), 0);
+        assert!(gate.hold("ann", 5_000, &mut epoch, at_ms(0)).is_ok());
+        assert!(matches!(gate.hold("bob", 5_000, &mut epoch, at_ms(1)), Err(GateRefusal::Held { .. })));
+        gate.tick(at_ms(4_999), quiet);
+        assert!(gate.is_closed());
+        gate.tick(at_ms(5_000), quiet);
+        assert!(!gate.is_closed());
+        assert!(gate.hold("bob", 5_000, &mut epoch, at_ms(5_000)).is_ok());
     }
 
     #[test]
     fn only_its_holder_opens_it_and_epochs_rise() {
-        let mut gates = Gates::new(1, 1);
-        let first = gates.hold(Some(0), "ann", 5_000, Micros(0)).map(|g| g.epoch);
-        assert!(!gates.release(Some(0), "bob", Micros(1)));
-        assert!(gates.release(Some(0), "ann", Micros(1)));
-        let second = gates.hold(Some(0), "bob", 5_000, Micros(2)).map(|g| g.epoch);
-        assert!(second.ok() > first.ok());
-        let mut next_life = Gates::new(1, 2);
-        assert!(next_life.hold(Some(0), "cid", 5_000, Micros(3)).map(|g| g.epoch).ok() > second_epoch(&gates));
+        let (mut gate, mut epoch) = (Gate::default(), 0);
+        let first = gate.hold("ann", 5_000, &mut epoch, at_ms(0)).map(|g| g.epoch);
+        assert!(!gate.release("bob", at_ms(1)));
+        assert!(gate.release("ann", at_ms(1)));
+        assert!(gate.hold("bob", 5_000, &mut epoch, at_ms(2)).map(|g| g.epoch).ok() > first.ok());
     }
 
-    fn second_epoch(gates: &Gates) -> Option<u64> {
-        gates.gates[0].as_ref().map(|g| g.epoch)
+    #[test]
+    fn it_opens_only_when_the_last_voice_is_silent_and_counts_the_time_once() {
+        let (mut gate, mut epoch) = (Gate::default(), 0);
+        let (one, two) = (task(1), task(2));
+        gate.speak(one, at_ms(0));
+        gate.speak(two, at_ms(100));
+        assert!(gate.hold("ann", 500, &mut epoch, at_ms(200)).is_ok());
+        gate.fall_silent(one, at_ms(300));
+        gate.tick(at_ms(800), |speaker| speaker == two);
+        assert!(gate.is_closed(), "the second one speaks");
+        gate.fall_silent(two, at_ms(1_000));
+        assert!(!gate.is_closed());
+        assert_eq!(gate.closed_ms, 1_000);
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_closes_it_for_one_term_at_most() {
+        let mut gate = Gate::default();
+        gate.speak(task(1), at_ms(3_600_000));
+        gate.tick(at_ms(0), quiet);
+        gate.tick(at_ms(VOICE_MS), quiet);
+        assert!(!gate.is_closed());
+    }
+
+    fn task(n: u8) -> TaskId {
+        format!("task_{n:032x}").parse().expect("an id")
     }
 }

@@ -1,44 +1,51 @@
 //! Whose round runs next.
 //!
-//! Owns: the queue, the slots of every backend, the voice gate. Supervised by: the root. Survives its death: the permits that
-//! are out (the lease table lives beside it), the tasks (in the store); whoever waited asks the next life again. Nothing
-//! polls: it acts on requests, returned permits, and the one timer of a gate that runs out.
+//! Owns: the queue and who stands in it. Supervised by: the root. Survives its death: the permits that are out, the gates,
+//! windows and health of the backends (a table beside it), and the tasks (in the store, from which a new life reads who is
+//! held back, put off or waits for others; until then nothing but voice is granted). Whoever waited for a round asks the
+//! next life again. Nothing polls: it acts on requests, returned permits, and one timer for what changes by itself.
 
+mod admit;
+mod desk;
 mod gate;
+mod leases;
+mod load;
+mod lobby;
 mod permit;
+mod routes;
+mod show;
+mod steer;
+#[cfg(test)]
+mod tests;
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+pub use admit::Place;
+use admit::Newcomer;
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
-    queue::{Admission, BackendId, Queue, QueueLimits, Refusal, Waiting},
+    ports::{Records, StoreError},
+    queue::{BackendId, QueueLimits, Refusal, RefusalReason, WorkKey},
     time::Micros,
 };
-use gate::Gates;
+use desk::Desk;
 pub use gate::{GateGrant, GateRefusal};
+pub use leases::Leases;
+pub(crate) use leases::is_answer;
+use load::{Found, Looks};
 pub(crate) use permit::acquire;
-pub use permit::{Leases, Permit, PermitRequest};
-use serde_json::{Value, json};
+pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
+use serde_json::Value;
+pub use show::{Stand, StandState};
+use steer::Steers;
 use tokio::sync::oneshot;
 
 use crate::{
+    backend::BackendMsg,
     observe::{Context, Handle, Named, Node, NodeError},
     tasks::Tasks,
 };
-
-/// A place in the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// How many rounds start before this task's, at best.
-    pub position: usize,
-    /// When its first round may be expected to start, in milliseconds.
-    pub start_in_ms: u64,
-}
 
 /// What the scheduler hears.
 pub enum SchedulerMsg {
@@ -52,6 +59,12 @@ pub enum SchedulerMsg {
         conversation: ConversationId,
         /// Its class.
         priority: Priority,
+        /// What it is to do, if equal work may be done once.
+        work: Option<WorkKey>,
+        /// Its first round starts at this time at the earliest.
+        not_before: Option<Micros>,
+        /// Its first round starts when these have ended.
+        after: Vec<TaskId>,
         /// Whom to answer.
         reply: oneshot::Sender<Result<Place, Refusal>>,
     },
@@ -65,19 +78,63 @@ pub enum SchedulerMsg {
         /// For what.
         request: PermitRequest,
         /// Whom to give it.
-        reply: oneshot::Sender<Permit>,
+        reply: oneshot::Sender<Result<Permit, NoPermit>>,
     },
     /// A permit came back.
     Released {
         /// On which backend.
         backend: BackendId,
-        /// How long it was out, in milliseconds.
+        /// How long its round took, in milliseconds.
         ran_ms: u64,
+        /// What became of it.
+        verdict: Verdict,
     },
     /// A task has ended.
     Ended {
         /// Which.
         task: TaskId,
+    },
+    /// A task is held back by its user, or let go on. The round under way ends as it would.
+    Hold {
+        /// Which.
+        task: TaskId,
+        /// Whether it is held back.
+        held: bool,
+    },
+    /// A task gets no further round before a time.
+    Defer {
+        /// Which.
+        task: TaskId,
+        /// Until when.
+        until: Micros,
+    },
+    /// A task has another class from now on.
+    Reprioritise {
+        /// Which.
+        task: TaskId,
+        /// Its class.
+        priority: Priority,
+    },
+    /// Asks whether a conversation may be steered now.
+    Steer {
+        /// Which.
+        conversation: ConversationId,
+        /// Whom to answer; if not, when to ask again, in milliseconds.
+        reply: oneshot::Sender<Result<(), u64>>,
+    },
+    /// Asks how tasks stand.
+    Stand {
+        /// Which.
+        tasks: Vec<TaskId>,
+        /// Whom to answer; unknown ones are left out.
+        reply: oneshot::Sender<Vec<Stand>>,
+    },
+    /// A backend was asked whether it is there.
+    BackendChecked {
+        /// Which.
+        backend: String,
+        /// Whether it is.
+        up: bool,
     },
     /// Closes the gate for everything but voice, or keeps it closed.
     HoldGate {
@@ -99,8 +156,10 @@ pub enum SchedulerMsg {
         /// Whom to answer: whether it was held by them.
         reply: oneshot::Sender<bool>,
     },
-    /// A gate may have run out.
-    GateTimer,
+    /// Something may have changed by itself: a gate's term, a window, a task whose time has come.
+    Due,
+    /// The task table was read, or not.
+    Looked(Result<Found, StoreError>),
     /// Who stands where.
     List {
         /// Whom to answer.
@@ -116,9 +175,16 @@ impl Named for SchedulerMsg {
             Self::Acquire { .. } => "Acquire",
             Self::Released { .. } => "Released",
             Self::Ended { .. } => "Ended",
+            Self::Hold { .. } => "Hold",
+            Self::Defer { .. } => "Defer",
+            Self::Reprioritise { .. } => "Reprioritise",
+            Self::Steer { .. } => "Steer",
+            Self::Stand { .. } => "Stand",
+            Self::BackendChecked { .. } => "BackendChecked",
             Self::HoldGate { .. } => "HoldGate",
             Self::ReleaseGate { .. } => "ReleaseGate",
-            Self::GateTimer => "GateTimer",
+            Self::Due => "Due",
+            Self::Looked(_) => "Looked",
             Self::List { .. } => "List",
         }
     }
@@ -127,38 +193,43 @@ impl Named for SchedulerMsg {
 /// What the scheduler starts from.
 #[derive(Clone)]
 pub(crate) struct SchedulerArgs {
-    /// Backends in the order of their numbers: name and slots. The first is everybody's unless they say.
-    pub backends: Vec<(String, u32)>,
     pub limits: QueueLimits,
     pub leases: Arc<Leases>,
+    pub records: Arc<dyn Records>,
     pub me: Handle<SchedulerMsg>,
+    /// The actors of the backends, in the backends' order: told when one is to be looked after.
+    pub backends: Vec<Handle<BackendMsg>>,
 }
 
-struct Ticket {
-    request: PermitRequest,
-    reply: oneshot::Sender<Permit>,
+/// The scheduler's own work.
+#[derive(PartialEq, Eq, Hash)]
+enum Work {
+    Timer,
+    Look,
 }
 
 /// The scheduler's state.
 pub(crate) struct SchedulerState {
     args: SchedulerArgs,
-    queue: Queue,
-    /// Requests of tasks that wait in the queue, in the order in which they came.
-    tickets: HashMap<TaskId, VecDeque<Ticket>>,
-    /// Voice does not queue: only for a slot to be free.
-    urgent: BTreeMap<BackendId, VecDeque<Ticket>>,
-    /// Tasks whose round runs or which are between rounds: what the queue gave out.
-    given: HashMap<TaskId, Waiting>,
-    gates: Gates,
-    timer: Tasks<()>,
-    granted: u64,
+    desk: Desk,
+    steers: Steers,
+    looks: Looks,
+    /// What came before the task table was read and cannot be answered without it, in order.
+    early: Vec<SchedulerMsg>,
+    work: Tasks<Work>,
+    timer_at: Option<Micros>,
+    /// Which backends were up when their actors were last told.
+    told_up: Vec<bool>,
+    born_at: Micros,
 }
+
+/// Requests that may wait for the task table to be read; one more is refused.
+const EARLY_MAX: u32 = 5_000;
+/// After which a task table that could not be read is tried again, in milliseconds.
+const LOOK_AGAIN_MS: u64 = 1_000;
 
 /// The scheduler.
 pub(crate) struct Scheduler;
-
-/// A task that is admitted but has not asked for a round yet: it takes up a place and cannot be chosen.
-const NOT_ASKING: Micros = Micros(i64::MAX / 4);
 
 impl Node for Scheduler {
     type Msg = SchedulerMsg;
@@ -168,221 +239,210 @@ impl Node for Scheduler {
     const MAILBOX_MAX: usize = 100_000;
 
     fn init(ctx: &Context<Self>, args: SchedulerArgs) -> Result<SchedulerState, NodeError> {
-        let mut queue = Queue::new(args.limits.clone());
-        for (n, (_, slots)) in (0_u16..).zip(&args.backends) {
-            queue.set_slots(BackendId(n), *slots);
-        }
-        let gates = Gates::new(args.backends.len(), args.leases.next_gate_epoch());
+        let desk = Desk::new(args.limits.clone(), args.leases.clone(), args.me.clone());
         Ok(SchedulerState {
+            told_up: vec![true; args.leases.len()],
             args,
-            queue,
-            tickets: HashMap::new(),
-            urgent: BTreeMap::new(),
-            given: HashMap::new(),
-            gates,
-            timer: Tasks::of(ctx.cell()),
-            granted: 0,
+            desk,
+            steers: Steers::default(),
+            looks: Looks::default(),
+            early: Vec::new(),
+            work: Tasks::of(ctx.cell()),
+            timer_at: None,
+            born_at: ctx.now(),
         })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut SchedulerState) -> Result<(), NodeError> {
+        look(ctx, state, Duration::ZERO);
+        Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut SchedulerState, msg: SchedulerMsg) -> Result<(), NodeError> {
         let now = ctx.now();
+        state.desk.tick(now);
         match msg {
-            SchedulerMsg::Admit { task, user, conversation, priority, reply } => {
-                let place = admit(state, Waiting::new(task, user, conversation, priority, BackendId(0), now), now);
-                // Whoever asked may have left; then the task is never stored and its place is forgotten.
-                if reply.send(place).is_err() {
-                    state.queue.remove(task);
-                }
-            }
-            SchedulerMsg::Forget { task } | SchedulerMsg::Ended { task } => {
-                state.queue.remove(task);
-                state.given.remove(&task);
-                state.tickets.remove(&task);
-            }
-            SchedulerMsg::Acquire { request, reply } => acquire_round(state, Ticket { request, reply }, now),
-            SchedulerMsg::Released { backend, ran_ms } => {
-                state.queue.observe_round(backend, ran_ms);
-                dispatch(state, backend, now);
-            }
-            SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {
-                let held = state.gates.hold(backend_of(state, &backend), &holder, ttl_ms, now);
-                let _ = reply.send(held);
-                // Another backend's gate may have run out just now, and its timer goes with the new one.
-                dispatch_all(state, now);
-                set_timer(ctx, state, now);
-            }
-            SchedulerMsg::ReleaseGate { backend, holder, reply } => {
-                let at = backend_of(state, &backend);
-                let _ = reply.send(state.gates.release(at, &holder, now));
-                dispatch_all(state, now);
-            }
-            SchedulerMsg::GateTimer => {
-                state.timer.remove(&());
-                state.gates.expire(now);
-                dispatch_all(state, now);
-                set_timer(ctx, state, now);
-            }
-            SchedulerMsg::List { reply } => {
-                let _ = reply.send(list(state, now));
-            }
+            SchedulerMsg::Looked(found) => looked(ctx, state, found, now),
+            msg if !state.desk.is_loaded && needs_table(&msg) => keep(state, msg, now),
+            msg => act(ctx, state, msg, now),
         }
+        state.desk.dispatch(now);
+        tell_backends(state);
+        set_timer(ctx, state, now);
         Ok(())
     }
 
     fn view(state: &SchedulerState) -> Value {
-        let backends: Vec<Value> = (0_u16..)
-            .zip(&state.args.backends)
-            .map(|(n, (name, slots))| {
-                json!({
-                    "backend": name, "slots": slots, "running": state.args.leases.count(BackendId(n)),
-                    "ready": state.queue.ready(BackendId(n)), "round_ms": state.queue.round_ms(BackendId(n)),
-                    "gate": state.gates.view(usize::from(n))
-                })
-            })
-            .collect();
-        json!({"waiting": state.queue.len(), "granted": state.granted, "backends": backends})
+        state.desk.view()
     }
 }
 
-fn backend_of(state: &SchedulerState, name: &str) -> Option<usize> {
-    if name.is_empty() {
-        return (!state.args.backends.is_empty()).then_some(0);
-    }
-    state.args.backends.iter().position(|(n, _)| n == name)
-}
-
-fn admit(state: &mut SchedulerState, mut waiting: Waiting, now: Micros) -> Result<Place, Refusal> {
-    if waiting.class == Priority::Realtime {
-        return Ok(Place { position: 1, start_in_ms: 0 });
-    }
-    let (task, backend) = (waiting.task, waiting.backend);
-    waiting.not_before = Some(NOT_ASKING);
-    let slots = state.args.backends.first().map_or(1, |(_, slots)| *slots as usize);
-    let busy = state.args.leases.count(backend) + state.queue.len();
-    if busy < slots {
-        // A free slot is no queue: depth limits are for what has to wait.
-        state.queue.restore(waiting, now);
-        return Ok(Place { position: 1, start_in_ms: 0 });
-    }
-    match state.queue.admit(waiting, now) {
-        Admission::RunNow | Admission::Queued | Admission::Coalesced { .. } => {
-            let ahead = busy + 1 - slots.min(busy);
-            let rank = state.queue.position(task, now);
-            Ok(Place { position: ahead, start_in_ms: rank.map_or(0, |_| state.queue.round_ms(backend) * ahead as u64) })
+fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
+    let desk = &mut state.desk;
+    match msg {
+        SchedulerMsg::Admit { task, user, conversation, priority, work, not_before, after, reply } => {
+            let new = Newcomer { task, user, conversation, priority, work, not_before, after };
+            admit(ctx, state, new, reply, now);
         }
-        Admission::Refused(refusal) => {
-            metrics::counter!("annie_tasks_refused_total", "priority" => refusal.class.as_str()).increment(1);
-            Err(refusal)
-        }
-    }
-}
-
-fn acquire_round(state: &mut SchedulerState, ticket: Ticket, now: Micros) {
-    let request = &ticket.request;
-    let (task, backend) = (request.task, BackendId(0));
-    if request.priority == Priority::Realtime {
-        state.urgent.entry(backend).or_default().push_back(ticket);
-        return dispatch(state, backend, now);
-    }
-    if let Some(tickets) = state.tickets.get_mut(&task) {
-        tickets.push_back(ticket);
-        return;
-    }
-    let fresh = Waiting::new(
-        task,
-        request.user.clone(),
-        request.conversation,
-        request.priority,
-        backend,
-        request.since.min(now),
-    );
-    state.tickets.insert(task, VecDeque::from([ticket]));
-    match state.given.remove(&task) {
-        // Between its rounds: parked if somebody urgent waits, otherwise at the end of its equals.
-        Some(waiting) if state.queue.should_park(&waiting, now) => state.queue.park(waiting, now),
-        Some(waiting) => state.queue.yield_back(waiting, now),
-        None => {
-            let waiting = state.queue.remove(task).map(|w| Waiting { not_before: None, anchor: fresh.anchor, ..w });
-            state.queue.restore(waiting.unwrap_or(fresh), now)
-        }
-    };
-    dispatch(state, backend, now);
-}
-
-fn dispatch_all(state: &mut SchedulerState, now: Micros) {
-    for n in (0_u16..).take(state.args.backends.len()) {
-        dispatch(state, BackendId(n), now);
-    }
-}
-
-/// Gives out rounds while slots are free: voice first, and nothing else while the gate is closed (invariant 9).
-fn dispatch(state: &mut SchedulerState, backend: BackendId, now: Micros) {
-    let Some((name, slots)) = state.args.backends.get(usize::from(backend.0)).cloned() else { return };
-    while state.args.leases.count(backend) < slots as usize {
-        if let Some(ticket) = state.urgent.get_mut(&backend).and_then(VecDeque::pop_front) {
-            give(state, backend, &name, ticket, now);
-            continue;
-        }
-        if state.gates.is_closed(usize::from(backend.0), now) {
-            break;
-        }
-        let Some(grant) = state.queue.pop(backend, now) else { break };
-        let task = grant.waiting.task;
-        let Some(tickets) = state.tickets.get_mut(&task) else { continue };
-        let ticket = tickets.pop_front();
-        if tickets.is_empty() {
-            state.tickets.remove(&task);
-            // Who asked may be dead, and its task at an end: then nobody tells of the end again.
-            if ticket.as_ref().is_some_and(|t| !t.reply.is_closed()) {
-                state.given.insert(task, grant.waiting);
+        SchedulerMsg::Forget { task } => desk.leave(task, false, now),
+        SchedulerMsg::Ended { task } => desk.leave(task, true, now),
+        SchedulerMsg::Hold { task, held } => desk.hold(task, held, now),
+        SchedulerMsg::Defer { task, until } => desk.defer(task, until, now),
+        SchedulerMsg::Reprioritise { task, priority } => desk.reprioritise(task, priority, now),
+        SchedulerMsg::Acquire { request, reply } => desk.ask(request, reply, now),
+        SchedulerMsg::Released { backend, ran_ms, verdict } => {
+            if verdict == Verdict::Fine {
+                desk.observe(backend, ran_ms);
             }
-        } else {
-            // A task with parallel agents: its other rounds stand where they stood.
-            state.queue.restore(grant.waiting, now);
         }
-        if let Some(ticket) = ticket {
-            give(state, backend, &name, ticket, now);
+        SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {
+            let held = desk.leases.hold_gate(backend_of(desk, &backend), &holder, ttl_ms, now);
+            let _ = reply.send(held);
         }
+        SchedulerMsg::ReleaseGate { backend, holder, reply } => {
+            let _ = reply.send(desk.leases.release_gate(backend_of(desk, &backend), &holder, now));
+        }
+        SchedulerMsg::BackendChecked { backend, up } => {
+            if let Some(n) = desk.leases.find(&backend) {
+                desk.leases.checked(n, up);
+            }
+        }
+        SchedulerMsg::Steer { conversation, reply } => drop(reply.send(state.steers.admit(conversation, now))),
+        SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
+        SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
+        SchedulerMsg::Due => state.timer_at = None,
+        SchedulerMsg::Looked(_) => {}
+    }
+    if state.desk.is_loaded && state.looks.are_due(state.desk.entries.len()) {
+        look(ctx, state, Duration::ZERO);
     }
 }
 
-fn give(state: &mut SchedulerState, backend: BackendId, name: &str, ticket: Ticket, now: Micros) {
-    if ticket.reply.is_closed() {
+fn admit(
+    ctx: &Context<Scheduler>,
+    state: &mut SchedulerState,
+    new: Newcomer,
+    reply: oneshot::Sender<Result<Place, Refusal>>,
+    now: Micros,
+) {
+    if reply.is_closed() {
         return;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
-    metrics::histogram!("annie_queue_wait_seconds", "priority" => ticket.request.priority.as_str())
-        .record(now.since_ms(ticket.request.since) as f64 / 1e3);
-    state.granted += 1;
-    let permit = state.args.leases.lease(backend, name, ticket.request.task, now, state.args.me.clone());
-    // Whoever asked may have died just now: then the permit is dropped with the answer, and comes back.
-    let _ = ticket.reply.send(permit);
+    let task = new.task;
+    let place = state.desk.admit(new, now);
+    if place.is_err() && state.desk.is_loaded && state.looks.help(now) {
+        look(ctx, state, Duration::ZERO);
+    }
+    // Whoever asked may have left; then the task is never stored and its place is forgotten.
+    if reply.send(place).is_err() {
+        state.desk.leave(task, false, now);
+    }
 }
 
-fn set_timer(ctx: &Context<Scheduler>, state: &mut SchedulerState, now: Micros) {
-    let Some(at) = state.gates.next_expiry() else { return };
-    let me = ctx.me();
-    let wait = Duration::from_millis(at.since_ms(now) + 1);
-    state.timer.spawn((), async move {
+fn backend_of(desk: &Desk, name: &str) -> Option<usize> {
+    if name.is_empty() { (desk.leases.len() > 0).then_some(0) } else { desk.leases.find(name) }
+}
+
+// The task table
+
+/// Whether a message can be answered only by somebody who knows all open tasks. Voice never waits.
+const fn needs_table(msg: &SchedulerMsg) -> bool {
+    match msg {
+        SchedulerMsg::Admit { priority, .. } => !matches!(priority, Priority::Realtime),
+        SchedulerMsg::Acquire { request, .. } => !matches!(request.priority, Priority::Realtime),
+        SchedulerMsg::Forget { .. }
+        | SchedulerMsg::Ended { .. }
+        | SchedulerMsg::Hold { .. }
+        | SchedulerMsg::Defer { .. }
+        | SchedulerMsg::Reprioritise { .. }
+        | SchedulerMsg::Stand { .. } => true,
+        _ => false,
+    }
+}
+
+/// Keeps a message until the task table is read. Facts are never refused; what may be asked again is, if there is too much.
+fn keep(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
+    let is_full = state.early.len() >= EARLY_MAX as usize;
+    match msg {
+        SchedulerMsg::Admit { priority: class, reply, .. } if is_full => {
+            let position = state.early.len() + 1;
+            let reason = RefusalReason::QueueFull;
+            let refusal = Refusal { reason, class, limit: EARLY_MAX, position, retry_after_ms: LOOK_AGAIN_MS };
+            metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(1);
+            let _ = reply.send(Err(refusal));
+        }
+        SchedulerMsg::Acquire { .. } | SchedulerMsg::Stand { .. } if is_full => {}
+        SchedulerMsg::Ended { task } => {
+            // A voice may be known already; and the table may still say that it is open.
+            state.desk.leave(task, true, now);
+        }
+        msg => state.early.push(msg),
+    }
+}
+
+/// Reads the task table, if it is not being read.
+fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
+    if state.work.contains(&Work::Look) {
+        return;
+    }
+    let now = ctx.now();
+    state.looks.begin(state.desk.entries.len(), now);
+    let (me, records) = (ctx.me(), state.args.records.clone());
+    // Only the first reading of a process can know what was before it.
+    let booted_at = (!state.desk.is_loaded && state.desk.leases.downtime().is_none()).then_some(state.born_at);
+    state.work.spawn(Work::Look, async move {
         tokio::time::sleep(wait).await;
-        me.tell(SchedulerMsg::GateTimer);
+        me.tell(SchedulerMsg::Looked(load::look(records, booted_at, now).await));
     });
 }
 
-fn list(state: &mut SchedulerState, now: Micros) -> Value {
-    let mut waiting = Vec::new();
-    for n in (0_u16..).take(state.args.backends.len()) {
-        for rank in state.queue.list(BackendId(n), now) {
-            let asking = state.tickets.contains_key(&rank.task);
-            waiting.push(json!({
-                "task": rank.task, "priority": rank.class, "position": rank.position,
-                "effective": rank.effective, "waited_ms": if asking { rank.waited_ms } else { 0 },
-                "start_in_ms": if asking { Some(rank.start_in_ms) } else { None },
-                "why": if asking { rank.why.to_string() } else { "behind another message of its conversation, or just admitted".to_owned() },
-            }));
+fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Found, StoreError>, now: Micros) {
+    state.work.remove(&Work::Look);
+    match found {
+        Ok(found) => {
+            state.desk.apply(found, now);
+            state.looks.begin(state.desk.entries.len(), now);
+            for msg in std::mem::take(&mut state.early) {
+                act(ctx, state, msg, now);
+            }
+        }
+        Err(e) if state.desk.is_loaded => tracing::warn!(error = %e, "the task table cannot be looked through"),
+        Err(e) => {
+            tracing::warn!(error = %e, "the task table cannot be read; nothing but voice runs until it can");
+            look(ctx, state, Duration::from_millis(LOOK_AGAIN_MS));
         }
     }
-    let running: Vec<Value> = state.args.leases.list();
-    json!({"waiting": waiting, "running": running})
+}
+
+// What changes by itself, and whom it concerns
+
+fn set_timer(ctx: &Context<Scheduler>, state: &mut SchedulerState, now: Micros) {
+    let at = state.desk.next_due();
+    if at == state.timer_at {
+        return;
+    }
+    state.timer_at = at;
+    let Some(at) = at else {
+        state.work.remove(&Work::Timer);
+        return;
+    };
+    let me = ctx.me();
+    let wait = Duration::from_millis(at.since_ms(now) + 1);
+    state.work.spawn(Work::Timer, async move {
+        tokio::time::sleep(wait).await;
+        me.tell(SchedulerMsg::Due);
+    });
+}
+
+/// The actor of a backend that went down looks after it. Told once; it tells when the backend is there again.
+fn tell_backends(state: &mut SchedulerState) {
+    for ((usable, told), backend) in state.desk.usable.iter().zip(&mut state.told_up).zip(&state.args.backends) {
+        if usable.is_up != *told {
+            *told = usable.is_up;
+            if !usable.is_up {
+                // If nobody is there, its next life looks by itself.
+                backend.tell(BackendMsg::Look);
+            }
+        }
+    }
 }

@@ -1,26 +1,17 @@
-//! The right to one round on one backend. It comes back when it is dropped, however its holder ends; the table of what is out
-//! lives beside the scheduler, so that a new life of it never gives out more than there are slots.
+//! The right to one round on one backend. It comes back when it is dropped, however its holder ends.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
+    message::{ModelError, ModelErrorKind, ModelReply},
     queue::BackendId,
     time::Micros,
 };
-use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::SchedulerMsg;
+use super::{Leases, SchedulerMsg};
 use crate::{observe::Handle, wiring::Wiring};
 
 /// Whose round it is.
@@ -32,65 +23,58 @@ pub struct PermitRequest {
     pub user: UserId,
     /// In which conversation.
     pub conversation: ConversationId,
-    /// Its class.
+    /// Its class. What the scheduler knows of the task already counts more.
     pub priority: Priority,
-    /// Since when this round waits.
+    /// Since when this round waits. Earlier or later than now moves it among its equals.
     pub since: Micros,
+    /// Backends that may run it, the one meant first; empty means the first configured.
+    pub route: Vec<String>,
 }
 
-struct Lease {
-    backend: BackendId,
-    name: String,
-    task: TaskId,
-    since: Micros,
+/// There is no right to this round, and never will be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoPermit {
+    /// Nothing of the route exists.
+    #[error("there is no backend {}", .0.join(", "))]
+    UnknownBackend(Vec<String>),
 }
 
-/// Permits that are out, of every life of the scheduler.
-#[derive(Default)]
-pub struct Leases {
-    out: Mutex<BTreeMap<u64, Lease>>,
-    next: AtomicU64,
-    gate_epoch: AtomicU64,
+/// What became of a round, as far as its backend goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was answered.
+    Fine,
+    /// It failed.
+    Failed {
+        /// How.
+        kind: ModelErrorKind,
+        /// When the provider wants to be asked again, in milliseconds.
+        retry_after_ms: Option<u64>,
+    },
+    /// The backend was not asked, or was cut off before it could say anything.
+    Unused,
 }
 
-impl Leases {
-    /// How many are out on a backend.
+impl Verdict {
+    /// Out of a round's result.
     #[must_use]
-    pub fn count(&self, backend: BackendId) -> usize {
-        self.out.lock().values().filter(|l| l.backend == backend).count()
-    }
-
-    pub(super) fn next_gate_epoch(&self) -> u64 {
-        self.gate_epoch.fetch_add(1, Relaxed) + 1
-    }
-
-    pub(super) fn list(&self) -> Vec<Value> {
-        let out = self.out.lock();
-        out.values().map(|l| json!({"task": l.task, "backend": l.name, "since": l.since})).collect()
-    }
-
-    pub(super) fn lease(
-        self: &Arc<Self>,
-        backend: BackendId,
-        name: &str,
-        task: TaskId,
-        since: Micros,
-        scheduler: Handle<SchedulerMsg>,
-    ) -> Permit {
-        let id = self.next.fetch_add(1, Relaxed);
-        self.out.lock().insert(id, Lease { backend, name: name.to_owned(), task, since });
-        Permit { id, backend, name: name.to_owned(), ran_ms: 0, leases: self.clone(), scheduler }
+    pub fn of(result: &Result<ModelReply, ModelError>) -> Self {
+        match result {
+            Ok(_) => Self::Fine,
+            Err(e) => Self::Failed { kind: e.kind, retry_after_ms: e.retry_after_ms },
+        }
     }
 }
 
 /// The right to one round. Dropping it gives it back.
 pub struct Permit {
-    id: u64,
-    backend: BackendId,
-    name: String,
-    ran_ms: u64,
-    leases: Arc<Leases>,
-    scheduler: Handle<SchedulerMsg>,
+    pub(super) id: u64,
+    pub(super) backend: BackendId,
+    pub(super) name: Arc<str>,
+    pub(super) ran_ms: u64,
+    pub(super) verdict: Verdict,
+    pub(super) leases: Arc<Leases>,
+    pub(super) scheduler: Handle<SchedulerMsg>,
 }
 
 impl Permit {
@@ -100,29 +84,41 @@ impl Permit {
         &self.name
     }
 
-    /// Gives it back, saying how long the round took: the scheduler learns from it.
-    pub fn give_back(mut self, ran_ms: u64) {
-        self.ran_ms = ran_ms;
+    /// Gives it back, saying how long the round took, in milliseconds, and what became of it: the scheduler learns from both.
+    pub fn give_back(mut self, ran_ms: u64, verdict: Verdict) {
+        (self.ran_ms, self.verdict) = (ran_ms, verdict);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.leases.out.lock().remove(&self.id);
+        // The verdict counts here already, so that it is not lost with a message that nobody hears.
+        self.leases.take_back(self.id, self.verdict);
         // If nobody is there, the next life looks into the table.
-        self.scheduler.tell(SchedulerMsg::Released { backend: self.backend, ran_ms: self.ran_ms });
+        let (backend, ran_ms, verdict) = (self.backend, self.ran_ms, self.verdict);
+        self.scheduler.tell(SchedulerMsg::Released { backend, ran_ms, verdict });
     }
 }
 
 /// Waits for the right to one round, across deaths of the scheduler. Dropping the future leaves the queue.
-pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest) -> Permit {
+///
+/// # Errors
+/// If no backend of the route exists.
+pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest) -> Result<Permit, NoPermit> {
+    acquire_from(&wiring.scheduler, request).await
+}
+
+pub(super) async fn acquire_from(
+    scheduler: &Handle<SchedulerMsg>,
+    request: PermitRequest,
+) -> Result<Permit, NoPermit> {
     let mut wait_ms = 5;
     loop {
         let (reply, answer) = oneshot::channel();
-        if wiring.scheduler.cast(SchedulerMsg::Acquire { request: request.clone(), reply }).is_ok()
-            && let Ok(permit) = answer.await
+        if scheduler.cast(SchedulerMsg::Acquire { request: request.clone(), reply }).is_ok()
+            && let Ok(answer) = answer.await
         {
-            return permit;
+            return answer;
         }
         // Between two lives of the scheduler, or its mailbox is full.
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;

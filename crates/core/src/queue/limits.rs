@@ -18,6 +18,8 @@ pub struct QueueLimits {
     pub parks_max: u8,
     /// What a round is thought to take before any was seen, in milliseconds (S3 5.3.2).
     pub round_guess_ms: u64,
+    /// How many REALTIME tasks may be open on one backend: they do not queue, so nothing else bounds them.
+    pub realtime_max: u32,
 }
 
 /// Per-user depth of each class. REALTIME has none: it is never queued.
@@ -48,6 +50,7 @@ impl Default for QueueLimits {
             aging_ms_per_class: 300_000,
             parks_max: 3,
             round_guess_ms: 5_000,
+            realtime_max: 4,
         }
     }
 }
@@ -74,6 +77,8 @@ pub enum RefusalReason {
     UserDepth,
     /// Everybody together has.
     QueueFull,
+    /// As many voices speak as a backend can serve.
+    RealtimeFull,
 }
 
 /// Why a task was not taken in. Nothing was stored; the caller may come back.
@@ -102,6 +107,7 @@ impl Refusal {
                 format!("{} {} tasks of yours are waiting already, which is the most", self.limit, self.class.as_str())
             }
             RefusalReason::QueueFull => format!("{} tasks are waiting, which is the most", self.limit),
+            RefusalReason::RealtimeFull => format!("{} voice tasks are under way, which is the most", self.limit),
         }
     }
 }

@@ -223,6 +223,13 @@ impl Queue {
         self.backends.get(&backend).map_or(0, Bands::ready)
     }
 
+    /// How many would at least be served on a backend before a newcomer of this class, as of the last call that told the
+    /// time: for an estimate, in no time.
+    #[must_use]
+    pub fn ahead(&self, backend: BackendId, class: Priority) -> usize {
+        self.backends.get(&backend).map_or(0, |bands| bands.ahead_of_newcomer(class))
+    }
+
     /// When the next delayed task becomes ready on a backend: a timer's work, nothing polls.
     #[must_use]
     pub fn next_due(&self, backend: BackendId) -> Option<Micros> {
@@ -239,6 +246,12 @@ impl Queue {
     /// How many rounds run at once on this backend.
     pub fn set_slots(&mut self, backend: BackendId, slots: u32) {
         self.rounds_of(backend).set_slots(slots);
+    }
+
+    /// When whoever stands at this position (from 1) may expect to start, in milliseconds from now.
+    #[must_use]
+    pub fn start_in_ms(&self, backend: BackendId, position: usize) -> u64 {
+        self.times(backend).wait_ms(position)
     }
 
     /// The usual round on this backend, in milliseconds.
@@ -317,7 +330,7 @@ impl Queue {
         let position = bands.map_or(0, |bands| bands.ahead_of_newcomer(class)) + 1;
         let rounds = match reason {
             RefusalReason::UserDepth => bands.map_or(1, |bands| bands.lap(class)),
-            RefusalReason::QueueFull => 1,
+            RefusalReason::QueueFull | RefusalReason::RealtimeFull => 1,
         };
         let (least, most) = Refusal::RETRY_MS.into_inner();
         let retry_after_ms = self.times(backend).wait_ms(rounds.max(1)).clamp(least, most);

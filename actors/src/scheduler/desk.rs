@@ -1,0 +1,460 @@
+//! The scheduler's books: every open task, the line of every backend, and whose round begins. Without an actor around it: the
+//! time comes in, permits go out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use annie_core::{
+    event::Priority,
+    ids::TaskId,
+    queue::{BackendId, Queue, QueueLimits, Waiting, WorkKey},
+    time::Micros,
+};
+use tokio::sync::oneshot;
+
+use super::{
+    NoPermit, Permit, PermitRequest, SchedulerMsg,
+    leases::{Leases, Mark},
+    lobby::{Lobby, Standing},
+    routes::Usable,
+};
+use crate::observe::Handle;
+
+/// A round that is asked for.
+pub(super) struct Ticket {
+    pub request: PermitRequest,
+    pub reply: oneshot::Sender<Result<Permit, NoPermit>>,
+    /// Backends that may run it.
+    pub route: Vec<usize>,
+    /// Where it waits.
+    pub at: usize,
+}
+
+impl Ticket {
+    fn is_alive(&self) -> bool {
+        !self.reply.is_closed()
+    }
+}
+
+/// An open task.
+pub(super) struct Entry {
+    /// Its place in every line: class, anchor, parks, rounds.
+    pub waiting: Waiting,
+    /// What it is to do, for finding equal work.
+    pub work: Option<WorkKey>,
+    /// Rounds that it asks for.
+    pub tickets: Vec<Ticket>,
+    /// Its user holds it back.
+    pub is_held: bool,
+    /// No further round before this.
+    pub until: Option<Micros>,
+    /// Open tasks that it waits for.
+    pub after: BTreeSet<TaskId>,
+    /// A round was granted, and none asked for since.
+    pub is_given: bool,
+    /// When the scheduler first heard of it.
+    pub heard_at: Micros,
+    /// Its place among all that it heard of.
+    pub number: u64,
+}
+
+impl Entry {
+    /// No round of it is granted, whatever asks.
+    pub fn is_blocked(&self) -> bool {
+        self.is_held || self.until.is_some() || !self.after.is_empty()
+    }
+
+    /// It waits: has not begun, asks for a round, or is kept from asking.
+    pub fn waits(&self) -> bool {
+        self.waiting.rounds_done == 0 || !self.tickets.is_empty() || self.is_blocked()
+    }
+
+    pub fn class(&self) -> Priority {
+        self.waiting.class
+    }
+}
+
+/// Tasks whose end is remembered, so that a request that comes late does not bring one back.
+const ENDED_MAX: usize = 10_000;
+
+/// The books.
+pub(super) struct Desk {
+    pub leases: Arc<Leases>,
+    pub limits: QueueLimits,
+    me: Handle<SchedulerMsg>,
+    /// Everybody who waits: what limits are kept by.
+    pub lobby: Lobby,
+    /// Who waits for a slot, by backend.
+    pub lines: Vec<Queue>,
+    /// Voice does not queue: only for a slot to be free.
+    urgent: Vec<VecDeque<TaskId>>,
+    pub entries: HashMap<TaskId, Entry>,
+    /// Who waits for the end of a task.
+    dependants: HashMap<TaskId, Vec<TaskId>>,
+    pub deferred: BTreeSet<(Micros, TaskId)>,
+    /// What every backend took when it was last looked at.
+    pub usable: Vec<Usable>,
+    ended: (VecDeque<TaskId>, HashSet<TaskId>),
+    /// The tasks of earlier lives are known; before that nothing but voice is granted.
+    pub is_loaded: bool,
+    pub granted: u64,
+    heard: u64,
+}
+
+impl Desk {
+    pub fn new(limits: QueueLimits, leases: Arc<Leases>, me: Handle<SchedulerMsg>) -> Self {
+        let backends = leases.len();
+        let lines = (0..backends).map(|n| {
+            let mut line = Queue::new(limits.clone());
+            line.set_slots(id(n), u32::try_from(leases.slots(n)).unwrap_or(u32::MAX));
+            line
+        });
+        Self {
+            lines: lines.collect(),
+            lobby: Lobby::new(limits.clone(), u32::try_from(leases.slots(0)).unwrap_or(u32::MAX)),
+            urgent: vec![VecDeque::new(); backends],
+            usable: vec![Usable::default(); backends],
+            limits,
+            leases,
+            me,
+            entries: HashMap::new(),
+            dependants: HashMap::new(),
+            deferred: BTreeSet::new(),
+            ended: (VecDeque::new(), HashSet::new()),
+            is_loaded: false,
+            granted: 0,
+            heard: 0,
+        }
+    }
+
+    // Tasks
+
+    /// Takes a task into the books, waiting for those of `after` that are open.
+    pub fn enter(
+        &mut self,
+        mut waiting: Waiting,
+        not_before: Option<Micros>,
+        after: Vec<TaskId>,
+        now: Micros,
+    ) -> &mut Entry {
+        let task = waiting.task;
+        self.heard += 1;
+        let mark = self.leases.marked(task).unwrap_or_default();
+        waiting.rounds_done = waiting.rounds_done.max(mark.rounds_done);
+        waiting.parks = waiting.parks.max(mark.parks);
+        let after: BTreeSet<TaskId> =
+            after.into_iter().filter(|a| *a != task && self.entries.contains_key(a)).collect();
+        for other in &after {
+            self.dependants.entry(*other).or_default().push(task);
+        }
+        let until = not_before.filter(|at| *at > now);
+        if let Some(until) = until {
+            self.deferred.insert((until, task));
+        }
+        let entry = Entry {
+            work: waiting.work.take(),
+            waiting,
+            tickets: Vec::new(),
+            is_held: false,
+            until,
+            after,
+            is_given: false,
+            heard_at: now,
+            number: self.heard,
+        };
+        self.entries.entry(task).insert_entry(entry).into_mut()
+    }
+
+    /// A task is over, or was never stored.
+    pub fn leave(&mut self, task: TaskId, is_ended: bool, now: Micros) {
+        if is_ended && self.ended.1.insert(task) {
+            self.ended.0.push_back(task);
+            if self.ended.0.len() > ENDED_MAX
+                && let Some(oldest) = self.ended.0.pop_front()
+            {
+                self.ended.1.remove(&oldest);
+            }
+        }
+        self.leases.unmark(task);
+        if let Some(entry) = self.entries.remove(&task) {
+            if let Some(until) = entry.until {
+                self.deferred.remove(&(until, task));
+            }
+            if entry.class() == Priority::Realtime {
+                self.leases.fall_silent(task, now);
+            }
+            for other in &entry.after {
+                if let Some(waiters) = self.dependants.get_mut(other) {
+                    waiters.retain(|t| *t != task);
+                }
+            }
+        }
+        self.lobby.put(task, None, now);
+        for line in &mut self.lines {
+            line.remove(task);
+        }
+        for waiter in self.dependants.remove(&task).unwrap_or_default() {
+            if let Some(entry) = self.entries.get_mut(&waiter) {
+                entry.after.remove(&task);
+                self.settle(waiter, now);
+            }
+        }
+    }
+
+    pub fn has_ended(&self, task: TaskId) -> bool {
+        self.ended.1.contains(&task)
+    }
+
+    pub fn hold(&mut self, task: TaskId, is_held: bool, now: Micros) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        entry.is_held = is_held;
+        if is_held && entry.class() == Priority::Realtime {
+            self.leases.fall_silent(task, now);
+        }
+        self.settle(task, now);
+    }
+
+    pub fn defer(&mut self, task: TaskId, until: Micros, now: Micros) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        if let Some(before) = entry.until.take() {
+            self.deferred.remove(&(before, task));
+        }
+        if until > now {
+            entry.until = Some(until);
+            self.deferred.insert((until, task));
+        }
+        self.settle(task, now);
+    }
+
+    /// Voice alone is REALTIME: nothing becomes it or ceases to be it.
+    pub fn reprioritise(&mut self, task: TaskId, class: Priority, now: Micros) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        if entry.class() == class || [entry.class(), class].contains(&Priority::Realtime) {
+            return;
+        }
+        entry.waiting.class = class;
+        for line in &mut self.lines {
+            line.remove(task);
+        }
+        self.settle(task, now);
+    }
+
+    /// Lets time pass: gates whose terms are over, tasks whose time has come.
+    pub fn tick(&mut self, now: Micros) {
+        self.leases.tick(now);
+        while let Some((until, task)) = self.deferred.first().copied().filter(|(until, _)| *until <= now) {
+            self.deferred.remove(&(until, task));
+            if let Some(entry) = self.entries.get_mut(&task) {
+                entry.until = None;
+                // Its wait begins when it may run.
+                entry.waiting.anchor = entry.waiting.anchor.max(until);
+                self.settle(task, now);
+            }
+        }
+    }
+
+    // Rounds
+
+    /// A round is asked for.
+    pub fn ask(&mut self, request: PermitRequest, reply: oneshot::Sender<Result<Permit, NoPermit>>, now: Micros) {
+        let route = match self.route(&request.route) {
+            Ok(route) => route,
+            Err(none) => {
+                let _ = reply.send(Err(none));
+                return;
+            }
+        };
+        let task = request.task;
+        if self.has_ended(task) {
+            // Whoever asked is on its way out; without an answer it asks again as long as it lives.
+            return;
+        }
+        if !self.entries.contains_key(&task) {
+            let PermitRequest { user, conversation, priority, since, .. } = request.clone();
+            let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
+            self.enter(waiting, None, Vec::new(), now);
+        }
+        let Some(class) = self.entries.get(&task).map(Entry::class) else { return };
+        let at = self.pick(&route, class, now);
+        self.place(task, request.since, at, now);
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.tickets.push(Ticket { request, reply, route, at });
+            if class == Priority::Realtime && !entry.is_blocked() {
+                self.leases.speak(at, task, now);
+            }
+        }
+        self.settle(task, now);
+    }
+
+    /// Where a task stands among its equals that asks for a round: parked if somebody urgent waits, otherwise at their end.
+    fn place(&mut self, task: TaskId, since: Micros, at: usize, now: Micros) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        entry.tickets.retain(Ticket::is_alive);
+        if !entry.tickets.is_empty() {
+            // A task with parallel agents: its other rounds stand where they stand.
+            return;
+        }
+        let waiting = &mut entry.waiting;
+        if entry.is_given {
+            entry.is_given = false;
+            let as_there = Waiting { backend: id(at), ..waiting.clone() };
+            if self.lines.get_mut(at).is_some_and(|line| line.should_park(&as_there, now)) {
+                waiting.parks = waiting.parks.saturating_add(1);
+                waiting.parked_at = Some(now);
+                metrics::counter!("annie_queue_parks_total").increment(1);
+                self.leases.mark(task, Mark { rounds_done: waiting.rounds_done, parks: waiting.parks });
+            } else {
+                waiting.anchor = since.min(now);
+                waiting.parked_at = None;
+            }
+        } else if self.leases.marked(task).is_some() {
+            // Its round waited in an earlier life of the scheduler already.
+            waiting.anchor = since.min(now);
+        } else if since > now {
+            let later_ms = i64::try_from(since.since_ms(now)).unwrap_or(i64::MAX);
+            waiting.anchor = waiting.anchor.plus_ms(later_ms);
+        } else {
+            waiting.anchor = waiting.anchor.min(since);
+        }
+    }
+
+    /// Puts a task where it belongs after anything about it has changed.
+    pub fn settle(&mut self, task: TaskId, now: Micros) {
+        let Some(mut entry) = self.entries.remove(&task) else { return };
+        entry.tickets.retain(Ticket::is_alive);
+        let class = entry.class();
+        for ticket in &mut entry.tickets {
+            if !self.leases.stance(ticket.at, class, now).takes() {
+                let to = self.pick(&ticket.route, class, now);
+                if to != ticket.at {
+                    ticket.at = to;
+                    metrics::counter!("annie_queue_moves_total").increment(1);
+                }
+            }
+        }
+        let places: BTreeSet<usize> = entry.tickets.iter().map(|t| t.at).collect();
+        if class == Priority::Realtime {
+            for at in places.into_iter().filter(|_| !entry.is_blocked()) {
+                if let Some(urgent) = self.urgent.get_mut(at).filter(|u| !u.contains(&task)) {
+                    urgent.push_back(task);
+                }
+            }
+        } else {
+            for (n, line) in self.lines.iter_mut().enumerate() {
+                let is_there = !entry.is_blocked()
+                    && places.contains(&n)
+                    && self.leases.stance(n, class, now).shut.is_none();
+                if !is_there {
+                    line.remove(task);
+                } else if line.get(task).is_none() {
+                    line.restore(Waiting { backend: id(n), ..entry.waiting.clone() }, now);
+                }
+            }
+            self.lobby.put(task, entry.waits().then(|| Standing::of(&entry)), now);
+        }
+        self.entries.insert(task, entry);
+    }
+
+    /// Begins rounds wherever slots are free.
+    pub fn dispatch(&mut self, now: Micros) {
+        // A round that begins may shut a window, which moves others: once more, for them. Each pass needs a change of some
+        // backend, and a bound keeps two of them from playing ball.
+        for _ in 0..=self.lines.len() {
+            let mut is_changed = false;
+            for n in 0..self.lines.len() {
+                is_changed |= self.look_at(n, now);
+                while self.leases.count(n) < self.leases.slots(n) {
+                    let Some((task, ticket)) = self.next_of(n, now) else { break };
+                    self.give(n, task, ticket, now);
+                    is_changed |= self.look_at(n, now);
+                }
+            }
+            if !is_changed {
+                return;
+            }
+        }
+    }
+
+    /// Voice first, and nothing else while the gate is closed (invariant 9).
+    fn next_of(&mut self, n: usize, now: Micros) -> Option<(TaskId, Ticket)> {
+        while let Some(task) = self.urgent.get(n).and_then(VecDeque::front).copied() {
+            if self.usable.get(n).is_some_and(|u| u.is_shut_for(Priority::Realtime)) {
+                return None;
+            }
+            self.urgent.get_mut(n).and_then(VecDeque::pop_front);
+            if let Some(ticket) = self.take_ticket(task, n) {
+                return Some((task, ticket));
+            }
+        }
+        if !self.is_loaded || self.usable.get(n).is_none_or(|u| u.is_closed) {
+            return None;
+        }
+        while let Some(grant) = self.lines.get_mut(n)?.pop(id(n), now) {
+            let task = grant.waiting.task;
+            if let Some(ticket) = self.take_ticket(task, n) {
+                return Some((task, ticket));
+            }
+            // Whoever asked has left.
+            self.settle(task, now);
+        }
+        None
+    }
+
+    fn take_ticket(&mut self, task: TaskId, n: usize) -> Option<Ticket> {
+        let entry = self.entries.get_mut(&task).filter(|e| !e.is_blocked())?;
+        let place = entry.tickets.iter().position(|t| t.at == n && t.is_alive())?;
+        Some(entry.tickets.remove(place))
+    }
+
+    fn give(&mut self, n: usize, task: TaskId, ticket: Ticket, now: Micros) {
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.is_given = true;
+            entry.waiting.rounds_done = entry.waiting.rounds_done.saturating_add(1);
+            self.leases.mark(task, Mark { rounds_done: entry.waiting.rounds_done, parks: entry.waiting.parks });
+            if entry.class() == Priority::Realtime {
+                self.leases.speak(n, task, now);
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+        metrics::histogram!("annie_queue_wait_seconds", "priority" => ticket.request.priority.as_str())
+            .record(now.since_ms(ticket.request.since) as f64 / 1e3);
+        self.granted += 1;
+        if let Some(permit) = self.leases.lease(n, task, now, self.me.clone()) {
+            // Whoever asked may have died just now: then the permit is dropped with the answer, and comes back.
+            let _ = ticket.reply.send(Ok(permit));
+        }
+        self.settle(task, now);
+    }
+
+    /// A round is over: what it says about the next ones. Its permit is back already.
+    pub fn observe(&mut self, backend: BackendId, ran_ms: u64) {
+        let n = usize::from(backend.0);
+        if let Some(line) = self.lines.get_mut(n) {
+            line.observe_round(backend, ran_ms);
+        }
+        if n == 0 {
+            self.lobby.observe_round(ran_ms);
+        }
+    }
+
+    /// When something is next to be done without being asked: nothing polls.
+    pub fn next_due(&self) -> Option<Micros> {
+        let opens = self.usable.iter().filter_map(Usable::next_change).min();
+        let due = self.deferred.first().map(|(until, _)| *until);
+        [self.leases.next_expiry(), opens, due].into_iter().flatten().min()
+    }
+
+    /// The open tasks in the order in which they came.
+    pub fn in_order(&self, keep: impl Fn(&Entry) -> bool) -> Vec<TaskId> {
+        let found: BTreeMap<u64, TaskId> =
+            self.entries.iter().filter(|(_, e)| keep(e)).map(|(task, e)| (e.number, *task)).collect();
+        found.into_values().collect()
+    }
+}
+
+/// A backend by its place.
+pub(super) fn id(n: usize) -> BackendId {
+    BackendId(u16::try_from(n).unwrap_or(u16::MAX))
+}

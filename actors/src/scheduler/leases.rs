@@ -1,0 +1,398 @@
+//! What outlives the scheduler: the permits that are out, and of every backend its gate, its rate window and its health. A
+//! table beside the actor, so that a new life of it never gives out more than there are slots, lets nothing through a gate
+//! that is held, and forgets no request that a provider has counted.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use annie_core::{
+    breaker::{Admission, BreakerLimits},
+    event::Priority,
+    ids::TaskId,
+    message::ModelErrorKind,
+    ports::Clock,
+    queue::BackendId,
+    route::{BackendFacts, Health, HealthState, Shut, Window},
+    time::Micros,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::{
+    SchedulerMsg,
+    gate::{Gate, GateGrant, GateRefusal},
+    permit::{Permit, Verdict},
+};
+use crate::observe::Handle;
+
+/// Permits that are out and the state of the backends, of every life of the scheduler.
+pub struct Leases {
+    clock: Arc<dyn Clock>,
+    breaker: BreakerLimits,
+    names: Vec<Arc<str>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    posts: Vec<Post>,
+    out: BTreeMap<u64, Lease>,
+    /// What a new life must know of a task that the log does not say.
+    marks: HashMap<TaskId, Mark>,
+    permits: u64,
+    gate_epoch: u64,
+    downtime: Option<Downtime>,
+}
+
+/// One backend.
+struct Post {
+    slots: usize,
+    running: usize,
+    gate: Gate,
+    window: Window,
+    health: Health,
+    /// Its endpoint did not answer when it was asked whether it is there.
+    is_unreachable: bool,
+    last_error: Option<(ModelErrorKind, Micros)>,
+}
+
+struct Lease {
+    backend: BackendId,
+    task: TaskId,
+    since: Micros,
+    began: Began,
+}
+
+/// How its backend was when a round began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Began {
+    Well,
+    /// This round decides.
+    Probe,
+    /// It was down, and there was nobody else.
+    Down,
+}
+
+/// Rounds that a task ran in this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub rounds_done: u32,
+    pub parks: u8,
+}
+
+/// The time before this process in which nothing ran: no wait for those who came before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Downtime {
+    pub booted_at: Micros,
+    /// In milliseconds.
+    pub ms: u64,
+}
+
+/// What keeps a backend from taking a round of some class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stance {
+    pub is_up: bool,
+    pub is_closed: bool,
+    pub shut: Option<Shut>,
+}
+
+impl Stance {
+    /// It takes it, as soon as a slot is free.
+    pub const fn takes(&self) -> bool {
+        self.is_up && !self.waits()
+    }
+
+    /// It takes it later, however it is.
+    pub const fn waits(&self) -> bool {
+        self.is_closed || self.shut.is_some()
+    }
+}
+
+impl Leases {
+    /// Nothing is out.
+    pub(crate) fn new(clock: Arc<dyn Clock>, breaker: BreakerLimits, backends: &[(BackendFacts, u32)]) -> Self {
+        let posts = backends.iter().map(|(facts, slots)| Post {
+            slots: *slots as usize,
+            running: 0,
+            gate: Gate::default(),
+            window: Window::new(facts.window),
+            health: Health::default(),
+            is_unreachable: false,
+            last_error: None,
+        });
+        let inner = Inner { posts: posts.collect(), ..Inner::default() };
+        let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
+        Self { clock, breaker, names, inner: Mutex::new(inner) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn name(&self, backend: usize) -> &str {
+        self.names.get(backend).map_or("", |name| name)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|n| n.as_ref() == name)
+    }
+
+    pub(super) fn slots(&self, backend: usize) -> usize {
+        self.with(backend, |post| post.slots).unwrap_or(0)
+    }
+
+    /// How many are out on a backend.
+    pub(super) fn count(&self, backend: usize) -> usize {
+        self.with(backend, |post| post.running).unwrap_or(0)
+    }
+
+    fn with<T>(&self, backend: usize, f: impl FnOnce(&mut Post) -> T) -> Option<T> {
+        self.inner.lock().posts.get_mut(backend).map(f)
+    }
+
+    // Permits
+
+    /// Lets a round begin.
+    pub(super) fn lease(
+        self: &Arc<Self>,
+        backend: usize,
+        task: TaskId,
+        now: Micros,
+        scheduler: Handle<SchedulerMsg>,
+    ) -> Option<Permit> {
+        let name = self.names.get(backend)?.clone();
+        let id = BackendId(u16::try_from(backend).ok()?);
+        let mut inner = self.inner.lock();
+        let post = inner.posts.get_mut(backend)?;
+        post.running += 1;
+        post.window.started(now);
+        let began = match post.health.admit(&self.breaker, now) {
+            Admission::Pass if !post.is_unreachable => Began::Well,
+            Admission::Probe => Began::Probe,
+            Admission::Pass | Admission::Refuse { .. } => Began::Down,
+        };
+        inner.permits += 1;
+        let permit = inner.permits;
+        inner.out.insert(permit, Lease { backend: id, task, since: now, began });
+        drop(inner);
+        Some(Permit {
+            id: permit,
+            backend: id,
+            name,
+            ran_ms: 0,
+            verdict: Verdict::Unused,
+            leases: self.clone(),
+            scheduler,
+        })
+    }
+
+    pub(super) fn take_back(&self, permit: u64, verdict: Verdict) {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        let Some(lease) = inner.out.remove(&permit) else { return };
+        let Some(post) = inner.posts.get_mut(usize::from(lease.backend.0)) else { return };
+        post.running = post.running.saturating_sub(1);
+        post.judge(&self.breaker, lease.began, verdict, now);
+    }
+
+    /// Whether a round of this task runs, and where.
+    pub(super) fn running(&self, task: TaskId) -> Option<usize> {
+        let inner = self.inner.lock();
+        inner.out.values().find(|l| l.task == task).map(|l| usize::from(l.backend.0))
+    }
+
+    /// All tasks with a round that runs, and where.
+    pub(super) fn all_running(&self) -> HashMap<TaskId, usize> {
+        self.inner.lock().out.values().map(|l| (l.task, usize::from(l.backend.0))).collect()
+    }
+
+    pub(super) fn list(&self) -> Vec<Value> {
+        let inner = self.inner.lock();
+        let one = |l: &Lease| json!({"task": l.task, "backend": self.name(usize::from(l.backend.0)), "since": l.since});
+        inner.out.values().map(one).collect()
+    }
+
+    // Health and window
+
+    /// What keeps a backend from taking a round of this class.
+    pub(super) fn stance(&self, backend: usize, class: Priority, now: Micros) -> Stance {
+        self.with(backend, |post| Stance {
+            is_up: post.is_up(&self.breaker, now),
+            is_closed: class != Priority::Realtime && post.gate.is_closed(),
+            shut: post.window.may_start(class, now).err(),
+        })
+        .unwrap_or(Stance { is_up: false, is_closed: true, shut: None })
+    }
+
+    /// When a backend that is down may be asked again.
+    pub(super) fn down_until(&self, backend: usize, now: Micros) -> Option<Micros> {
+        self.with(backend, |post| match post.health.state(&self.breaker, now) {
+            HealthState::Down { until } => Some(until),
+            HealthState::Up | HealthState::Probing => None,
+        })
+        .flatten()
+    }
+
+    /// Its endpoint was asked whether it is there.
+    pub(super) fn checked(&self, backend: usize, is_up: bool) {
+        self.with(backend, |post| {
+            let is_back = is_up && post.is_unreachable;
+            post.is_unreachable = !is_up;
+            // An endpoint that was always there proves nothing about its calls, nor about a key that it refuses.
+            let is_about_key = matches!(post.health.last_failure(), Some(ModelErrorKind::Auth | ModelErrorKind::Payment));
+            if is_back && !is_about_key {
+                post.health.reset();
+            }
+        });
+    }
+
+    /// What operators see of a backend.
+    pub(crate) fn view(&self, backend: usize) -> Value {
+        let now = self.clock.now();
+        self.with(backend, |post| {
+            let shut = |window: &mut Window, class| window.may_start(class, now).err().map(|shut| shut.to_string());
+            let window = json!({
+                "used": post.window.used(now), "urgent": shut(&mut post.window, Priority::High),
+                "others": shut(&mut post.window, Priority::Normal),
+            });
+            json!({
+                "slots": post.slots, "running": post.running, "up": post.is_up(&self.breaker, now),
+                "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
+                "failures": post.health.row().failures, "trips": post.health.row().trips,
+                "last_error": post.last_error.map(|(kind, at)| json!({"kind": kind.as_str(), "at": at})),
+                "window": window, "gate": post.gate.view(now),
+            })
+        })
+        .unwrap_or(Value::Null)
+    }
+
+    // Gates
+
+    pub(super) fn hold_gate(
+        &self,
+        backend: Option<usize>,
+        holder: &str,
+        ttl_ms: u64,
+        now: Micros,
+    ) -> Result<GateGrant, GateRefusal> {
+        let mut inner = self.inner.lock();
+        let Inner { posts, gate_epoch, .. } = &mut *inner;
+        let post = backend.and_then(|b| posts.get_mut(b)).ok_or(GateRefusal::UnknownBackend)?;
+        post.gate.hold(holder, ttl_ms, gate_epoch, now)
+    }
+
+    pub(super) fn release_gate(&self, backend: Option<usize>, holder: &str, now: Micros) -> bool {
+        backend.and_then(|b| self.with(b, |post| post.gate.release(holder, now))).unwrap_or(false)
+    }
+
+    /// A REALTIME task is under way on a backend, and on no other.
+    pub(super) fn speak(&self, backend: usize, task: TaskId, now: Micros) {
+        for (at, post) in self.inner.lock().posts.iter_mut().enumerate() {
+            if at == backend {
+                post.gate.speak(task, now);
+            } else {
+                post.gate.fall_silent(task, now);
+            }
+        }
+    }
+
+    pub(super) fn fall_silent(&self, task: TaskId, now: Micros) {
+        for post in &mut self.inner.lock().posts {
+            post.gate.fall_silent(task, now);
+        }
+    }
+
+    pub(super) fn voices(&self, backend: usize) -> usize {
+        self.with(backend, |post| post.gate.voices()).unwrap_or(0)
+    }
+
+    /// Lets time pass at the gates.
+    pub(super) fn tick(&self, now: Micros) {
+        let mut inner = self.inner.lock();
+        let Inner { posts, out, .. } = &mut *inner;
+        for (at, post) in posts.iter_mut().enumerate() {
+            post.gate.tick(now, |task| out.values().any(|l| l.task == task && usize::from(l.backend.0) == at));
+        }
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Micros> {
+        self.inner.lock().posts.iter().filter_map(|post| post.gate.next_expiry()).min()
+    }
+
+    // Marks
+
+    pub(super) fn mark(&self, task: TaskId, mark: Mark) {
+        self.inner.lock().marks.insert(task, mark);
+    }
+
+    pub(super) fn marked(&self, task: TaskId) -> Option<Mark> {
+        self.inner.lock().marks.get(&task).copied()
+    }
+
+    pub(super) fn unmark(&self, task: TaskId) {
+        self.inner.lock().marks.remove(&task);
+    }
+
+    pub(super) fn keep_marks(&self, keep: impl Fn(TaskId) -> bool) {
+        self.inner.lock().marks.retain(|task, _| keep(*task));
+    }
+
+    pub(super) fn downtime(&self) -> Option<Downtime> {
+        self.inner.lock().downtime
+    }
+
+    /// Keeps the first that is told.
+    pub(super) fn note_downtime(&self, downtime: Downtime) {
+        self.inner.lock().downtime.get_or_insert(downtime);
+    }
+}
+
+impl Post {
+    /// Whether a round may be expected to be answered. While a probe is out nobody knows.
+    fn is_up(&self, limits: &BreakerLimits, now: Micros) -> bool {
+        use annie_core::breaker::BreakerState;
+        let is_well = match self.health.state(limits, now) {
+            HealthState::Up => true,
+            HealthState::Probing => self.health.row().state != BreakerState::HalfOpen,
+            HealthState::Down { .. } => false,
+        };
+        is_well && !self.is_unreachable
+    }
+
+    fn judge(&mut self, limits: &BreakerLimits, began: Began, verdict: Verdict, now: Micros) {
+        let is_probe = began == Began::Probe;
+        match verdict {
+            Verdict::Unused if is_probe => self.health.probe_lost(),
+            Verdict::Unused => {}
+            Verdict::Fine => self.answered(began),
+            Verdict::Failed { kind, retry_after_ms } => {
+                self.last_error = Some((kind, now));
+                if kind == ModelErrorKind::RateLimited {
+                    self.window.rate_limited(retry_after_ms, now);
+                }
+                self.health.failed(limits, kind, is_probe, now);
+                if is_answer(kind) {
+                    self.answered(began);
+                }
+            }
+        }
+    }
+
+    /// Whoever answers is there. A round that began while it was down is proof, unlike one from before.
+    fn answered(&mut self, began: Began) {
+        self.is_unreachable = false;
+        if began == Began::Down {
+            self.health.reset();
+        } else {
+            self.health.succeeded(began == Began::Probe);
+        }
+    }
+}
+
+/// Failures that only somebody who is well can tell of.
+pub(crate) const fn is_answer(kind: ModelErrorKind) -> bool {
+    use ModelErrorKind as Kind;
+    matches!(kind, Kind::Content | Kind::InvalidRequest | Kind::Overflow | Kind::RateLimited)
+}

@@ -1,0 +1,133 @@
+//! The task table, read again: at the start of every life, because the log is the authority, and when the books have grown or
+//! somebody is refused, because a message may be lost. Read by a tracked task; nothing polls.
+
+use std::{collections::HashSet, sync::Arc};
+
+use annie_core::{
+    event::{Priority, Scope},
+    ids::TaskId,
+    ports::{Records, StoreError, TaskRow, TaskState},
+    queue::Waiting,
+    time::Micros,
+};
+
+use super::{
+    admit::Stood,
+    desk::{Desk, Entry, id},
+    leases::Downtime,
+};
+
+/// Rows of one page.
+const PAGE_ROWS: u32 = 500;
+/// A task that is younger may not be stored yet, in milliseconds.
+const YOUNG_MS: u64 = 60_000;
+/// Books of this size are never looked through because they grew.
+const SMALL_MAX: usize = 1_000;
+/// The shortest time between two looks because somebody was refused, in milliseconds.
+const LOOKS_MS_MIN: u64 = 60_000;
+
+/// What a look at the task table found.
+pub struct Found {
+    /// All open tasks, newest first.
+    rows: Vec<TaskRow>,
+    /// Since when nothing ran before this process, if this is its first look.
+    downtime: Option<Downtime>,
+    /// When it was begun.
+    began_at: Micros,
+}
+
+/// Reads all open tasks.
+pub(super) async fn look(records: Arc<dyn Records>, booted_at: Option<Micros>, now: Micros) -> Result<Found, StoreError> {
+    let mut downtime = None;
+    if let Some(booted_at) = booted_at {
+        // The last trace of the process before is the last thing that it wrote.
+        let newest = records.conversations(Scope::Operator, booted_at, 1).await?;
+        let ms = newest.first().map_or(0, |row| booted_at.since_ms(row.updated_at));
+        downtime = Some(Downtime { booted_at, ms });
+    }
+    let mut rows: Vec<TaskRow> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut before = Micros(i64::MAX);
+    loop {
+        let page = records.tasks(Scope::Operator, true, before, PAGE_ROWS).await?;
+        let is_last = page.len() < PAGE_ROWS as usize;
+        let oldest = page.last().map_or(before, |row| row.received_at);
+        let count = rows.len();
+        rows.extend(page.into_iter().filter(|row| seen.insert(row.id)));
+        if is_last {
+            return Ok(Found { rows, downtime, began_at: now });
+        }
+        // Others of the same instant may be on the next page; a page of nothing but known ones is passed over.
+        before = if rows.len() > count { Micros(oldest.0.saturating_add(1)) } else { oldest };
+    }
+}
+
+/// When to look next.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    last_at: Option<Micros>,
+    /// Entries after the last look.
+    entries: usize,
+}
+
+impl Looks {
+    /// Whether the books have grown so much that some of it may be dead.
+    pub fn are_due(&self, entries: usize) -> bool {
+        entries > SMALL_MAX.max(self.entries.saturating_mul(2))
+    }
+
+    /// Whether a refusal is a reason to look: places may be taken by what is dead.
+    pub fn help(&self, now: Micros) -> bool {
+        self.last_at.is_none_or(|at| now.since_ms(at) >= LOOKS_MS_MIN || now < at)
+    }
+
+    pub fn begin(&mut self, entries: usize, now: Micros) {
+        (self.last_at, self.entries) = (Some(now), entries);
+    }
+}
+
+impl Desk {
+    /// Brings the books in line with the table.
+    pub fn apply(&mut self, found: Found, now: Micros) {
+        let Found { rows, downtime, began_at } = found;
+        if let Some(downtime) = downtime {
+            self.leases.note_downtime(downtime);
+        }
+        let open: HashSet<TaskId> = rows.iter().map(|row| row.id).collect();
+        let running = self.leases.all_running();
+        let is_gone = |task: &TaskId, e: &Entry| {
+            !open.contains(task)
+                && !running.contains_key(task)
+                && e.tickets.iter().all(|t| t.reply.is_closed())
+                && began_at.since_ms(e.heard_at) > YOUNG_MS
+        };
+        let gone: Vec<TaskId> = self.entries.iter().filter(|(t, e)| is_gone(t, e)).map(|(t, _)| *t).collect();
+        for task in gone {
+            self.leave(task, false, now);
+        }
+        // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
+        for row in rows.into_iter().rev() {
+            let waiting = self.waiting_of(&row);
+            let stood = Stood {
+                is_held: row.state == TaskState::Suspended,
+                not_before: row.not_before,
+                after: row.after,
+            };
+            self.remember(waiting, stood, now);
+        }
+        let entries = &self.entries;
+        self.leases.keep_marks(|task| entries.contains_key(&task));
+        self.is_loaded = true;
+    }
+
+    /// The time in which nothing ran does not count as waiting (ruling 4).
+    fn waiting_of(&self, row: &TaskRow) -> Waiting {
+        let downtime = self.leases.downtime().filter(|d| row.received_at < d.booted_at);
+        let shift_ms = downtime.map_or(0, |d| i64::try_from(d.ms).unwrap_or(i64::MAX));
+        let anchor = row.received_at.plus_ms(shift_ms);
+        let mut waiting = Waiting::new(row.id, row.user.clone(), row.conversation, row.priority, id(0), anchor);
+        // Not how many: the log knows, and nobody here needs it. But it has begun, and is nobody's equal any more.
+        waiting.rounds_done = u32::from(row.started_at.is_some() && row.priority != Priority::Realtime);
+        waiting
+    }
+}
