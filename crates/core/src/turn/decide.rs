@@ -123,11 +123,12 @@ impl Turn {
         if self.deferral.is_due {
             return Some(self.main(self.defer(now, "it failed, and later it may work")));
         }
-        // A turn that is being given up starts nobody.
-        let is_given_up = matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));
+        // A turn that is being given up starts nobody, and neither does one that is held back.
+        let starts_nobody =
+            self.suspended || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));
         self.poisoned(now)
             .or_else(|| self.overdue(now))
-            .or_else(|| if is_given_up { None } else { self.decide_agents(now) })
+            .or_else(|| if starts_nobody { None } else { self.decide_agents(now) })
             .or_else(|| self.decide_ending(now))
     }
 

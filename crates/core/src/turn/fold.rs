@@ -206,12 +206,10 @@ impl Turn {
         self.main.settle();
     }
 
-    /// Whether it does nothing but wait to be let go on.
+    /// Whether it does nothing but wait to be let go on: what was under way has come to its end.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.suspended
-            && !self.cancelled
-            && self.main.phase == Phase::Thinking
-            && self.plan.unreported().next().is_none()
+        let acts = self.plan.running().next().is_some() || self.main.wanted_skills().next().is_some();
+        self.suspended && !self.cancelled && !acts
     }
 
     /// What is wanted from the world and has no result yet.

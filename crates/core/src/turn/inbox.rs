@@ -171,14 +171,16 @@ impl Conversation {
         }
     }
 
-    /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now.
+    /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now. Voice alone is
+    /// REALTIME (ruling 6): nothing becomes it or ceases to be it.
     pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
         let at = self.at;
-        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.inbound.priority != priority) {
+        let changes = |class: Priority| class != priority && ![class, priority].contains(&Priority::Realtime);
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && changes(t.inbound.priority)) {
             turn.inbound.priority = priority;
             turn.lane = Lane::of(priority);
             turn.restart_clock(at);
-        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && p.inbound.priority != priority) {
+        } else if let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task && changes(p.inbound.priority)) {
             pending.inbound.priority = priority;
             pending.at = pending.at.max(at);
             pending.late = 0;

@@ -149,6 +149,15 @@ fn a_suspended_turn_is_at_rest_only_when_its_skills_and_agents_have_ended() {
     assert!(!w.conv.is_idle());
     w.agent_replies("a", "done", &[]);
     assert!(w.conv.is_idle());
+
+    let mut w = World::new();
+    let task = w.say("Do it");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), collect(&[])]);
+    w.suspend(task);
+    w.agent_replies("a", "done", &[]);
+    assert!(w.running().is_empty() && w.conv.is_idle(), "what is held back starts nobody");
+    w.let_go_on(task);
+    assert_eq!(w.running(), ["b"]);
 }
 
 #[test]
@@ -229,6 +238,16 @@ fn a_new_class_is_a_new_lane_for_a_message_and_for_a_turn() {
     assert_eq!(running(&w), [three], "two waits for the turn that is in its lane now");
     w.replies("3", &[]);
     assert_eq!(running(&w), [two]);
+}
+
+#[test]
+fn voice_alone_is_realtime() {
+    let mut w = World::new();
+    let (voice, text) = (w.say_as(Priority::Realtime, "spoken"), w.say("typed"));
+    w.make(voice, Priority::Low);
+    w.make(text, Priority::Realtime);
+    assert_eq!(w.turn().inbound.priority, Priority::Realtime);
+    assert_eq!(w.conv.inbox[0].inbound.priority, Priority::High);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Any interleaving of replies, outcomes, deaths, cancels, repeats and restarts: the checks of [`World::check`] hold after
 //! every step, nothing panics, and in the end every message has its one final event.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -13,12 +15,12 @@ use crate::{
     event::{EventBody, Mode},
     ids::{AgentId, TaskId},
     message::ToolCall,
-    turn::Conversation,
+    turn::{Conversation, Lane},
 };
 
 /// Each agent that was dispatched reported once, before the final event of its turn.
 fn assert_reported(w: &World) {
-    let mut open = std::collections::BTreeMap::new();
+    let mut open = BTreeMap::new();
     for event in &w.log {
         let key = (event.task, event.agent.clone());
         match &event.body {
@@ -54,7 +56,7 @@ fn accepted_dispatches(w: &World) -> Vec<(TaskId, AgentId)> {
 
 /// Skill runs per turn stay within the budget, by the log alone.
 fn assert_budgets(w: &World) {
-    let mut used = std::collections::BTreeMap::<TaskId, u32>::new();
+    let mut used = BTreeMap::<TaskId, u32>::new();
     for event in &w.log {
         if let EventBody::SkillFinished { .. } = event.body {
             *used.entry(event.task).or_default() += 1;
@@ -65,6 +67,29 @@ fn assert_budgets(w: &World) {
         Mode::SingleLoop | Mode::Direct => w.limits.single_loop_calls_max,
     };
     assert!(used.values().all(|n| *n <= most), "{used:?} of {most}");
+}
+
+/// Messages of one lane that nobody moved begin in the order in which they were accepted.
+fn assert_order(w: &World) {
+    let mut accepted: BTreeMap<TaskId, (usize, Lane)> = BTreeMap::new();
+    for (place, event) in w.log.iter().enumerate() {
+        if let EventBody::Received(inbound) = &event.body
+            && !inbound.steer
+            && inbound.not_before.is_none()
+        {
+            accepted.insert(event.task, (place, Lane::of(inbound.priority)));
+        }
+    }
+    for event in &w.log {
+        if matches!(event.body, EventBody::Suspended { .. } | EventBody::Reprioritised { .. }) {
+            accepted.remove(&event.task);
+        }
+    }
+    for lane in Lane::ALL {
+        let begun = w.log.iter().filter(|e| matches!(e.body, EventBody::TurnStarted { .. }));
+        let places = begun.filter_map(|e| accepted.get(&e.task)).filter(|(_, of)| *of == lane).map(|(place, _)| *place);
+        assert!(places.is_sorted(), "{lane:?}");
+    }
 }
 
 proptest! {
@@ -89,6 +114,7 @@ proptest! {
         }
         assert_reported(&w);
         assert_budgets(&w);
+        assert_order(&w);
         prop_assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
         let json = serde_json::to_string(&w.conv).unwrap();
         prop_assert_eq!(serde_json::from_str::<Conversation>(&json).unwrap(), w.conv);

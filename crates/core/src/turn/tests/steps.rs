@@ -62,8 +62,8 @@ pub enum Control {
 
 fn kind() -> impl Strategy<Value = ModelErrorKind> {
     prop_oneof![
-        4 => Just(ModelErrorKind::Overflow),
-        1 => Just(ModelErrorKind::RateLimited),
+        3 => Just(ModelErrorKind::Overflow),
+        2 => Just(ModelErrorKind::RateLimited),
         1 => Just(ModelErrorKind::Protocol),
     ]
 }
@@ -174,11 +174,11 @@ pub fn step() -> impl Strategy<Value = Step> {
         4 => message(),
         6 => any::<u8>().prop_map(Step::Turn),
         4 => control(),
-        1 => Just(Step::Deadline),
-        1 => any::<u8>().prop_map(Step::Order),
+        2 => Just(Step::Deadline),
+        2 => any::<u8>().prop_map(Step::Order),
         10 => any_reply().prop_map(Step::Main),
         14 => (any::<u8>(), any_reply()).prop_map(|(n, reply)| Step::Agent(n, reply)),
-        1 => kind().prop_map(Step::MainFails),
+        2 => kind().prop_map(Step::MainFails),
         1 => (any::<u8>(), kind()).prop_map(|(n, kind)| Step::AgentFails(n, kind)),
         3 => any::<u8>().prop_map(Step::SkillStarts),
         14 => (any::<u8>(), any::<u8>(), status()).prop_map(|(who, n, status)| Step::SkillEnds(who, n, status)),
