@@ -343,9 +343,8 @@ impl Desk {
             }
         } else {
             for (n, line) in self.lines.iter_mut().enumerate() {
-                let is_there = !entry.is_blocked()
-                    && places.contains(&n)
-                    && self.leases.stance(n, class, now).shut.is_none();
+                let is_there =
+                    !entry.is_blocked() && places.contains(&n) && self.leases.stance(n, class, now).shut.is_none();
                 if !is_there {
                     line.remove(task);
                 } else if line.get(task).is_none() {

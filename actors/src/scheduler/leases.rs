@@ -197,12 +197,6 @@ impl Leases {
         post.judge(&self.breaker, lease.began, verdict, now);
     }
 
-    /// Whether a round of this task runs, and where.
-    pub(super) fn running(&self, task: TaskId) -> Option<usize> {
-        let inner = self.inner.lock();
-        inner.out.values().find(|l| l.task == task).map(|l| usize::from(l.backend.0))
-    }
-
     /// All tasks with a round that runs, and where.
     pub(super) fn all_running(&self) -> HashMap<TaskId, usize> {
         self.inner.lock().out.values().map(|l| (l.task, usize::from(l.backend.0))).collect()
@@ -241,7 +235,8 @@ impl Leases {
             let is_back = is_up && post.is_unreachable;
             post.is_unreachable = !is_up;
             // An endpoint that was always there proves nothing about its calls, nor about a key that it refuses.
-            let is_about_key = matches!(post.health.last_failure(), Some(ModelErrorKind::Auth | ModelErrorKind::Payment));
+            let is_about_key =
+                matches!(post.health.last_failure(), Some(ModelErrorKind::Auth | ModelErrorKind::Payment));
             if is_back && !is_about_key {
                 post.health.reset();
             }

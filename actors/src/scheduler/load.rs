@@ -37,7 +37,11 @@ pub struct Found {
 }
 
 /// Reads all open tasks.
-pub(super) async fn look(records: Arc<dyn Records>, booted_at: Option<Micros>, now: Micros) -> Result<Found, StoreError> {
+pub(super) async fn look(
+    records: Arc<dyn Records>,
+    booted_at: Option<Micros>,
+    now: Micros,
+) -> Result<Found, StoreError> {
     let mut downtime = None;
     if let Some(booted_at) = booted_at {
         // The last trace of the process before is the last thing that it wrote.
@@ -108,11 +112,8 @@ impl Desk {
         // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
         for row in rows.into_iter().rev() {
             let waiting = self.waiting_of(&row);
-            let stood = Stood {
-                is_held: row.state == TaskState::Suspended,
-                not_before: row.not_before,
-                after: row.after,
-            };
+            let stood =
+                Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after: row.after };
             self.remember(waiting, stood, now);
         }
         let entries = &self.entries;

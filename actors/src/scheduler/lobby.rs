@@ -23,8 +23,7 @@ pub(super) struct Standing(Waiting);
 impl Standing {
     /// Only work that could begin now, and has not, is joined by its equals.
     pub fn of(entry: &Entry) -> Self {
-        let (not_before, work) =
-            if entry.is_blocked() { (Some(ASIDE), None) } else { (None, entry.work) };
+        let (not_before, work) = if entry.is_blocked() { (Some(ASIDE), None) } else { (None, entry.work) };
         Self(Waiting { backend: ALL, not_before, work, ..entry.waiting.clone() })
     }
 }

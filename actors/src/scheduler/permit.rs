@@ -108,10 +108,7 @@ pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest) -> Result<P
     acquire_from(&wiring.scheduler, request).await
 }
 
-pub(super) async fn acquire_from(
-    scheduler: &Handle<SchedulerMsg>,
-    request: PermitRequest,
-) -> Result<Permit, NoPermit> {
+pub(super) async fn acquire_from(scheduler: &Handle<SchedulerMsg>, request: PermitRequest) -> Result<Permit, NoPermit> {
     let mut wait_ms = 5;
     loop {
         let (reply, answer) = oneshot::channel();

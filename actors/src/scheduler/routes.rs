@@ -51,8 +51,7 @@ impl Desk {
     /// The first that can take it, busy or not. If none can: the first that is up, to wait there. If none is up the first is
     /// tried all the same, because a visible failure beats silence.
     pub fn pick(&self, route: &[usize], class: Priority, now: Micros) -> usize {
-        let stances: Vec<(usize, Stance)> =
-            route.iter().map(|n| (*n, self.leases.stance(*n, class, now))).collect();
+        let stances: Vec<(usize, Stance)> = route.iter().map(|n| (*n, self.leases.stance(*n, class, now))).collect();
         let find = |fits: fn(&Stance) -> bool| stances.iter().find(|(_, stance)| fits(stance));
         let chosen = find(Stance::takes).or_else(|| find(|s| s.is_up)).or_else(|| find(|s| !s.waits()));
         chosen.or(stances.first()).map_or(0, |(n, _)| *n)

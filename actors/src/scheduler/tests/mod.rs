@@ -1,1 +1,8 @@
-//! The scheduler by itself.
+//! The scheduler by itself, rule by rule.
+
+mod admission;
+mod delays;
+mod lives;
+mod pool;
+mod voice;
+mod world;

@@ -1,0 +1,148 @@
+//! Several backends: who waits where, and what moves them.
+
+use annie_core::{event::Priority, message::ModelErrorKind, route::RateWindow};
+
+use super::{
+    super::{NoPermit, SchedulerMsg, Verdict},
+    world::Parts,
+};
+
+const DOWN: Verdict = Verdict::Failed { kind: ModelErrorKind::Unavailable, retry_after_ms: None };
+const NORMAL: Priority = Priority::Normal;
+
+#[tokio::test(start_paused = true)]
+async fn a_round_waits_where_it_is_meant_to_run_if_that_is_only_busy() {
+    let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
+    let first = world.take(1, NORMAL, &["gpu", "cloud"]).await;
+    let mut second = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
+    assert!(world.waits(&mut second).await, "the cloud is free, and not meant");
+    let third = world.take(3, NORMAL, &["cloud"]).await;
+    assert_eq!((first.backend(), third.backend()), ("gpu", "cloud"));
+    drop(first);
+    assert_eq!(world.granted(&mut second).await.backend(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_of_one_task_wait_for_different_backends_without_hindering_each_other() {
+    let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
+    let _busy = world.take(1, NORMAL, &["gpu"]).await;
+    let mut on_gpu = world.ask(2, NORMAL, &["gpu"]).await;
+    let on_cloud = world.take(2, NORMAL, &["cloud"]).await;
+    assert_eq!(on_cloud.backend(), "cloud");
+    assert!(world.waits(&mut on_gpu).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_of_which_nothing_exists_is_told_so() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let mut answer = world.ask(1, NORMAL, &["moon", "mars"]).await;
+    let none = answer.try_recv().expect("answered").err();
+    assert_eq!(none, Some(NoPermit::UnknownBackend(vec!["moon".to_owned(), "mars".to_owned()])));
+    assert_eq!(world.take(2, NORMAL, &["moon", "gpu"]).await.backend(), "gpu");
+    assert_eq!(world.take(3, NORMAL, &[]).await.backend(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_where_a_gate_closes_moves_on_if_it_may() {
+    let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
+    let _busy = world.take(1, NORMAL, &["gpu"]).await;
+    let mut may_move = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
+    let mut must_stay = world.ask(3, NORMAL, &["gpu"]).await;
+    world.leases.hold_gate(Some(0), "ann", 60_000, world.now()).expect("free");
+    assert_eq!(world.granted(&mut may_move).await.backend(), "cloud");
+    assert!(world.waits(&mut must_stay).await);
+    assert_eq!(world.take(4, NORMAL, &["gpu", "cloud"]).await.backend(), "cloud");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_fails_five_times_is_left_alone_and_one_probe_decides() {
+    let world = Parts::of(&[("gpu", 2), ("cloud", 1)]).start().await;
+    world.fail(1, "gpu", &[DOWN; 5]).await;
+    assert_eq!(world.take(2, NORMAL, &["gpu", "cloud"]).await.backend(), "cloud");
+    world.pass_ms(60_001).await;
+    let probe = world.take(3, NORMAL, &["gpu", "cloud"]).await;
+    let other = world.take(4, NORMAL, &["gpu", "cloud"]).await;
+    assert_eq!((probe.backend(), other.backend()), ("gpu", "cloud"), "one probe, and nobody beside it");
+    probe.give_back(10, Verdict::Fine);
+    assert_eq!(world.take(5, NORMAL, &["gpu", "cloud"]).await.backend(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn if_none_is_up_the_first_is_tried_all_the_same_and_its_answer_counts() {
+    let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
+    world.fail(1, "gpu", &[DOWN; 5]).await;
+    world.fail(1, "cloud", &[DOWN; 5]).await;
+    let tried = world.take(2, NORMAL, &["gpu", "cloud"]).await;
+    assert_eq!(tried.backend(), "gpu");
+    tried.give_back(10, Verdict::Fine);
+    assert_eq!(world.list().await["backends"][0]["up"], true, "it answered, so it is well");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_at_a_backend_that_is_not_there_moves_and_it_is_used_again_when_it_is() {
+    let world = Parts::of(&[("gpu", 1), ("cloud", 1)]).start().await;
+    let busy = world.take(1, NORMAL, &["gpu"]).await;
+    let mut waiting = world.ask(2, NORMAL, &["gpu", "cloud"]).await;
+    world.tell(SchedulerMsg::BackendChecked { backend: "gpu".to_owned(), up: false });
+    assert_eq!(world.granted(&mut waiting).await.backend(), "cloud");
+    drop(busy);
+    world.tell(SchedulerMsg::BackendChecked { backend: "gpu".to_owned(), up: true });
+    assert_eq!(world.take(3, NORMAL, &["gpu", "cloud"]).await.backend(), "gpu");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_rate_window_is_kept_for_urgent_work_and_the_rest_waits_for_its_time() {
+    let window = RateWindow { requests_max: 2, window_ms: 60_000, reserve: 1 };
+    let world = Parts::of(&[("cloud", 4)]).window(0, window).start().await;
+    world.take(1, NORMAL, &[]).await.give_back(10, Verdict::Fine);
+    let mut waits = world.ask(2, NORMAL, &[]).await;
+    assert!(world.waits(&mut waits).await, "one is kept");
+    let why = world.stand(2).await.expect("known").why;
+    assert!(why.contains("kept for urgent work"), "{why}");
+    drop(world.take(3, Priority::High, &[]).await);
+    let mut urgent = world.ask(4, Priority::High, &[]).await;
+    assert!(world.waits(&mut urgent).await, "it is used up");
+    world.pass_ms(60_010).await;
+    world.granted(&mut urgent).await;
+    assert!(world.waits(&mut waits).await, "the request of the urgent one is still counted");
+    world.pass_ms(60_010).await;
+    world.granted(&mut waits).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_used_up_window_moves_those_who_may_go_elsewhere() {
+    let window = RateWindow { requests_max: 1, window_ms: 60_000, reserve: 0 };
+    let world = Parts::of(&[("cloud", 1), ("gpu", 1)]).window(0, window).start().await;
+    let first = world.take(1, NORMAL, &["cloud", "gpu"]).await;
+    let second = world.take(2, NORMAL, &["cloud", "gpu"]).await;
+    assert_eq!((first.backend(), second.backend()), ("cloud", "gpu"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_has_had_enough_is_left_alone_until_it_wants_to_be_asked() {
+    let world = Parts::of(&[("cloud", 2)]).start().await;
+    let limited = Verdict::Failed { kind: ModelErrorKind::RateLimited, retry_after_ms: Some(7_000) };
+    world.fail(1, "cloud", &[limited]).await;
+    let mut waits = world.ask(2, Priority::High, &[]).await;
+    world.pass_ms(6_900).await;
+    assert!(world.waits(&mut waits).await);
+    world.pass_ms(200).await;
+    world.granted(&mut waits).await;
+    assert_eq!(world.list().await["backends"][0]["up"], true, "that is no failure");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_comes_back_however_it_ends_and_never_twice() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    drop(world.take(1, NORMAL, &[]).await);
+    let abandoned = world.take(1, NORMAL, &[]).await;
+    let waiting = world.ask(2, NORMAL, &[]).await;
+    drop(waiting);
+    let mut next = world.ask(3, NORMAL, &[]).await;
+    assert!(world.waits(&mut next).await);
+    drop(abandoned);
+    let permit = world.granted(&mut next).await;
+    assert_eq!(world.leases.count(0), 1);
+    permit.give_back(10, Verdict::Fine);
+    assert_eq!(world.leases.count(0), 0);
+}

@@ -1,0 +1,99 @@
+//! Voice: first, and alone.
+
+use annie_core::{event::Priority, queue::RefusalReason};
+
+use super::{
+    super::{SchedulerMsg, Verdict},
+    world::{New, Parts, task},
+};
+
+const VOICE: Priority = Priority::Realtime;
+const NORMAL: Priority = Priority::Normal;
+
+#[tokio::test(start_paused = true)]
+async fn a_voice_task_closes_the_gate_from_its_admission_to_its_end() {
+    let world = Parts::of(&[("gpu", 2)]).start().await;
+    world.admit(New::of(1, VOICE)).await.expect("room");
+    let mut other = world.ask(2, NORMAL, &[]).await;
+    assert!(world.waits(&mut other).await, "somebody is about to speak");
+    let round = world.take(1, VOICE, &[]).await;
+    assert!(world.waits(&mut other).await);
+    round.give_back(100, Verdict::Fine);
+    world.pass_ms(3_000).await;
+    world.take(1, VOICE, &[]).await.give_back(100, Verdict::Fine);
+    world.pass_ms(3_000).await;
+    assert!(world.waits(&mut other).await, "between two of its rounds");
+    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.granted(&mut other).await;
+    let gate = &world.list().await["backends"][0]["gate"];
+    assert_eq!(gate["closed"], false);
+    assert!(gate["closed_ms_total"].as_u64().is_some_and(|ms| ms >= 6_000), "{gate}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn voice_goes_before_everybody_and_waits_for_one_round_at_most() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let busy = world.take(1, NORMAL, &[]).await;
+    let mut urgent = world.ask(2, Priority::High, &[]).await;
+    let mut voice = world.ask(3, VOICE, &[]).await;
+    drop(busy);
+    let speaks = world.granted(&mut voice).await;
+    drop(speaks);
+    assert!(world.waits(&mut urgent).await);
+    world.tell(SchedulerMsg::Ended { task: task(3) });
+    world.granted(&mut urgent).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_voice_that_dies_frees_the_gate_within_one_term_but_not_while_its_round_runs() {
+    let world = Parts::of(&[("gpu", 2)]).start().await;
+    let long = world.take(1, VOICE, &[]).await;
+    let mut other = world.ask(2, NORMAL, &[]).await;
+    world.pass_ms(30_000).await;
+    assert!(world.waits(&mut other).await, "it still speaks");
+    drop(long);
+    world.pass_ms(5_100).await;
+    world.granted(&mut other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_voices_than_a_backend_can_serve_are_refused_until_one_is_silent() {
+    let world = Parts::of(&[("gpu", 8)]).start().await;
+    for n in 1..=4 {
+        world.admit(New::of(n, VOICE)).await.expect("room");
+    }
+    let refusal = world.admit(New::of(5, VOICE)).await.expect_err("four speak");
+    assert_eq!((refusal.reason, refusal.limit), (RefusalReason::RealtimeFull, 4));
+    assert!(refusal.retry_after_ms >= 1_000 && refusal.to_string().contains("voice"), "{refusal}");
+    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.admit(New::of(6, VOICE)).await.expect("one is silent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_outlives_the_scheduler() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let wait = std::time::Duration::from_secs(1);
+    let hold = |reply| SchedulerMsg::HoldGate {
+        backend: String::new(),
+        holder: "the microphone".to_owned(),
+        ttl_ms: 20_000,
+        reply,
+    };
+    world.scheduler.call(wait, hold).await.expect("answered").expect("free");
+    world.kill().await;
+    world.loaded().await;
+    let mut other = world.ask(1, NORMAL, &[]).await;
+    assert!(world.waits(&mut other).await, "somebody still speaks");
+    world.pass_ms(20_100).await;
+    world.granted(&mut other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_voice_that_speaks_elsewhere_closes_the_gate_there_and_only_there() {
+    let world = Parts::of(&[("gpu", 2), ("other", 2)]).start().await;
+    world.admit(New::of(1, VOICE)).await.expect("room");
+    let _speaks = world.take(1, VOICE, &["other"]).await;
+    let mut there = world.ask(2, NORMAL, &["other"]).await;
+    assert!(world.waits(&mut there).await);
+    assert_eq!(world.take(3, NORMAL, &["gpu"]).await.backend(), "gpu");
+}
