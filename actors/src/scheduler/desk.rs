@@ -267,8 +267,8 @@ impl Desk {
             }
         };
         let task = request.task;
-        if self.has_ended(task) {
-            // Whoever asked is on its way out; without an answer it asks again as long as it lives.
+        if self.has_ended(task) || reply.is_closed() {
+            // Whoever asked is on its way out, or gone; without an answer it asks again as long as it lives.
             return;
         }
         if !self.entries.contains_key(&task) {

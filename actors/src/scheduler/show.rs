@@ -86,7 +86,7 @@ impl Desk {
             () if runs_at.is_some() => StandState::Running,
             () if entry.is_held => StandState::Held,
             () if entry.is_blocked() => StandState::Delayed,
-            () if entry.is_given && entry.tickets.is_empty() => StandState::Between,
+            () if entry.waiting.rounds_done > 0 && entry.tickets.is_empty() => StandState::Between,
             () => StandState::Waiting,
         };
         let rank = rank.map(|r| &r.1).filter(|_| state == StandState::Waiting);

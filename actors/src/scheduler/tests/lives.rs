@@ -33,8 +33,8 @@ async fn a_new_life_learns_from_the_task_table_who_waits_and_why() {
     for n in 1..=6 {
         states.push(world.stand(n).await.map(|s| s.state));
     }
-    use StandState::{Delayed, Held, Waiting};
-    assert_eq!(states, [Some(Waiting), Some(Held), Some(Delayed), Some(Delayed), Some(Waiting), None]);
+    use StandState::{Between, Delayed, Held, Waiting};
+    assert_eq!(states, [Some(Waiting), Some(Held), Some(Delayed), Some(Delayed), Some(Between), None]);
     assert_eq!(world.view().await["depth"]["normal"], 4, "what has begun waits only when it asks");
     let mut fourth = world.ask(4, NORMAL, &[]).await;
     assert!(world.waits(&mut fourth).await);

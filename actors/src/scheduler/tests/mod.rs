@@ -2,6 +2,7 @@
 
 mod admission;
 mod delays;
+mod endpoints;
 mod lives;
 mod pool;
 mod voice;

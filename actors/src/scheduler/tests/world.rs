@@ -136,7 +136,7 @@ impl Parts {
             leases: leases.clone(),
             records: self.table.clone(),
             me: scheduler.clone(),
-            backends: Vec::new(),
+            backends: self.backends.iter().map(|(facts, _)| system.handle(&endpoint(&facts.name))).collect(),
         };
         let tree = SupervisorArgs {
             children: vec![ChildSpec::permanent::<Scheduler>("scheduler", move || args.clone())],
@@ -280,6 +280,11 @@ impl World {
             self.heard().await;
         }
     }
+}
+
+/// Where a backend's actor stands, if the test starts one.
+pub fn endpoint(name: &str) -> Path {
+    Path::parse("/backends").child(&crate::backend::segment(name))
 }
 
 /// A task that wants a place.
