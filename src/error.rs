@@ -74,6 +74,8 @@ pub enum Code {
     UnsupportedMediaType,
     /// The queue is full.
     QueueFull,
+    /// A running turn was steered a moment ago.
+    TooSoon,
     /// Too many requests with this key.
     RateLimited,
     /// A bug, or a store that cannot be read.
@@ -98,7 +100,7 @@ struct Row {
 
 impl Code {
     /// All codes, for documentation and tests.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidRequest,
         Self::Unsupported,
         Self::ContextTooLong,
@@ -112,6 +114,7 @@ impl Code {
         Self::TooLarge,
         Self::UnsupportedMediaType,
         Self::QueueFull,
+        Self::TooSoon,
         Self::RateLimited,
         Self::Internal,
         Self::TurnFailed,
@@ -138,6 +141,7 @@ impl Code {
                 ("unsupported_media_type", "The body is not of the wanted type", 415, G::InvalidArgument)
             }
             Self::QueueFull => ("queue_full", "The queue is full", 429, G::ResourceExhausted),
+            Self::TooSoon => ("too_soon", "Steered a moment ago", 429, G::ResourceExhausted),
             Self::RateLimited => ("rate_limited", "Too many requests", 429, G::ResourceExhausted),
             Self::Internal => ("internal", "Something in Annie broke", 500, G::Internal),
             Self::TurnFailed => ("turn_failed", "The turn failed", 500, G::Unknown),
@@ -256,6 +260,9 @@ impl From<KernelError> for Fault {
                 let retry = refusal.retry_after_ms;
                 Self::new(Code::QueueFull, refusal.to_string()).retry_in_ms(retry).with_facts(facts)
             }
+            soon @ KernelError::TooSoon { retry_after_ms } => {
+                Self::new(Code::TooSoon, soon.to_string()).retry_in_ms(retry_after_ms)
+            }
             conflict @ KernelError::Conflict { task } => {
                 Self::new(Code::Conflict, conflict.to_string()).with_facts(json!({ "task_id": task }))
             }
@@ -321,6 +328,7 @@ mod tests {
             (Code::Forbidden, 403, G::PermissionDenied),
             (Code::NotFound, 404, G::NotFound),
             (Code::QueueFull, 429, G::ResourceExhausted),
+            (Code::TooSoon, 429, G::ResourceExhausted),
             (Code::RateLimited, 429, G::ResourceExhausted),
             (Code::Unavailable, 503, G::Unavailable),
             (Code::DeadlineExceeded, 504, G::DeadlineExceeded),
@@ -343,6 +351,8 @@ mod tests {
         let fault = Fault::from(KernelError::Full(refusal));
         assert_eq!((fault.code, fault.retry_after_s()), (Code::QueueFull, Some(2)));
         assert_eq!(fault.facts.unwrap()["reason"], "user_depth");
+        let soon = Fault::from(KernelError::TooSoon { retry_after_ms: 700 });
+        assert_eq!((soon.code, soon.retry_after_ms), (Code::TooSoon, Some(700)));
         let task = TaskId::from_uuid(uuid::Uuid::nil());
         assert_eq!(Fault::from(KernelError::Conflict { task }).code, Code::Conflict);
     }

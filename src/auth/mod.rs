@@ -255,13 +255,17 @@ fn unauthenticated(why: &str) -> Fault {
     Fault::new(Code::Unauthenticated, why)
 }
 
-/// The key that the headers show.
-fn shown(headers: &HeaderMap) -> Option<&str> {
-    let bearer = headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| {
+/// The bearer token that the headers show.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers.get(AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| {
         let (scheme, key) = v.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
-    });
-    bearer.or_else(|| headers.get("x-api-key").and_then(|v| v.to_str().ok()).map(str::trim))
+    })
+}
+
+/// The key that the headers show.
+fn shown(headers: &HeaderMap) -> Option<&str> {
+    bearer(headers).or_else(|| headers.get("x-api-key").and_then(|v| v.to_str().ok()).map(str::trim))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub enum KeyScope {
     Chat,
     /// Read one's own tasks.
     JobsRead,
-    /// Cancel one's own tasks and resume one's own conversations.
+    /// Cancel, hold back and hurry one's own tasks, and resume one's own conversations.
     JobsControl,
     /// Look at the tree, the queue, health and numbers.
     OpsRead,
@@ -19,11 +19,13 @@ pub enum KeyScope {
     Admin,
     /// Speak for another user, named by the request. Never implied by another scope.
     Impersonate,
+    /// Say what was spoken in a voice session: such messages run at once, outside the queue.
+    Voice,
 }
 
 impl KeyScope {
     /// All scopes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Chat,
         Self::JobsRead,
         Self::JobsControl,
@@ -31,6 +33,7 @@ impl KeyScope {
         Self::OpsControl,
         Self::Admin,
         Self::Impersonate,
+        Self::Voice,
     ];
 
     /// The word.
@@ -44,6 +47,7 @@ impl KeyScope {
             Self::OpsControl => "ops:control",
             Self::Admin => "admin",
             Self::Impersonate => "impersonate",
+            Self::Voice => "voice",
         }
     }
 

@@ -4,7 +4,9 @@
 mod feed;
 mod history;
 mod intake;
+mod jobs;
 mod limits;
+mod notices;
 mod operate;
 mod slots;
 mod tree;
@@ -15,14 +17,19 @@ use annie_actors::Kernel;
 use annie_core::time::Micros;
 pub(crate) use feed::{Feed, FeedItem, FeedWish};
 pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
-pub(crate) use intake::{Message, Where, check_key, submission};
+pub(crate) use intake::{Message, Where, Wish, check_key, submission};
+pub(crate) use jobs::{set_priority, status_of, told};
 pub use limits::DoorLimits;
+pub(crate) use limits::page_limit;
 use metrics_exporter_prometheus::PrometheusHandle;
-pub(crate) use operate::{reset_breaker, resume_conversation, unknown_skill};
+pub(crate) use notices::{NoticeFeed, NoticeItem};
+pub(crate) use operate::{
+    BreakerLine, hold_gate, list_breakers, release_gate, reset_breaker, resume_conversation, unknown_skill,
+};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
-pub(crate) use tree::TreePage;
+pub(crate) use tree::{TreePage, actor_path};
 
 use crate::{
     auth::{Auth, Rates},

@@ -1,13 +1,22 @@
 //! What operators do, the same through every door.
 
-use annie_actors::KernelError;
-use annie_core::ids::ConversationId;
+use annie_actors::{GateGrant, KernelError};
+use annie_core::{ids::ConversationId, time::Micros};
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::AppState;
 use crate::{
     auth::{Caller, KeyScope},
     error::Fault,
 };
+
+/// The longest name of a gate's holder, in bytes.
+const HOLDER_BYTES_MAX: usize = 128;
+/// Where the breakers stand, before the skill's name.
+const BREAKERS: &str = "/breakers/breaker:";
 
 /// Takes a conversation out of quarantine. Who operates the actors may do this for another user too: it shows nothing of
 /// what was said.
@@ -21,6 +30,79 @@ pub async fn resume_conversation(state: &AppState, caller: &Caller, id: Conversa
     state.kernel.resume_conversation(id).await?;
     tracing::warn!(conversation = %id, by = caller.name(), "a conversation was taken out of quarantine");
     Ok(())
+}
+
+/// A skill's breaker. Only skills that were called since the start have one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BreakerLine {
+    /// The skill.
+    pub skill: String,
+    /// `closed`, `open` or `half_open`; absent if it is too busy to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Failures in a row.
+    pub failures: u64,
+    /// How often it opened since it last closed.
+    pub trips: u64,
+    /// Since when it is open, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened_us: Option<i64>,
+    /// Since when it is open, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened_at: Option<String>,
+    /// Runs under way.
+    pub runs: u64,
+}
+
+/// The breakers that live, by skill, as each of them sees itself.
+pub async fn list_breakers(state: &AppState) -> Vec<BreakerLine> {
+    let paths: Vec<String> = state.kernel.tree().into_iter().map(|a| a.path.to_string()).collect();
+    let asked = paths.iter().filter_map(|path| {
+        let skill = path.strip_prefix(BREAKERS).filter(|rest| !rest.contains('/'))?.to_owned();
+        Some(async move {
+            let view = state.kernel.view(path).await.ok().and_then(|(_, view)| view).unwrap_or_default();
+            breaker(skill, &view)
+        })
+    });
+    join_all(asked).await
+}
+
+fn breaker(skill: String, view: &Value) -> BreakerLine {
+    let number = |key: &str| view[key].as_u64().unwrap_or(0);
+    let opened_us = view["opened_at"].as_i64();
+    BreakerLine {
+        skill,
+        state: view["state"].as_str().map(str::to_owned),
+        failures: number("failures"),
+        trips: number("trips"),
+        opened_us,
+        opened_at: opened_us.map(|at| Micros(at).to_string()),
+        runs: number("runs"),
+    }
+}
+
+/// Closes the voice gate of a backend (the first if empty) for everything but voice, or renews it.
+///
+/// # Errors
+/// If the holder has no proper name, there is no such backend, or somebody else holds it.
+pub async fn hold_gate(state: &AppState, backend: &str, by: &str, ttl_ms: u64) -> Result<GateGrant, Fault> {
+    Ok(state.kernel.hold_gate(backend, holder(by)?, ttl_ms).await?)
+}
+
+/// Opens the voice gate again; false if this holder did not hold it.
+///
+/// # Errors
+/// If the holder has no proper name, or the scheduler does not answer.
+pub async fn release_gate(state: &AppState, backend: &str, by: &str) -> Result<bool, Fault> {
+    Ok(state.kernel.release_gate(backend, holder(by)?).await?)
+}
+
+fn holder(name: &str) -> Result<&str, Fault> {
+    if name.is_empty() || name.len() > HOLDER_BYTES_MAX || name.chars().any(char::is_control) {
+        let why = format!("a holder's name has 1 to {HOLDER_BYTES_MAX} bytes and no control characters");
+        return Err(Fault::invalid(why).at("holder"));
+    }
+    Ok(name)
 }
 
 /// Closes a skill's breaker.

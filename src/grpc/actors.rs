@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
     auth::Caller,
-    door::{AppState, Slot, TreePage, reset_breaker},
+    door::{AppState, Slot, TreePage, actor_path, list_breakers, reset_breaker},
     error::Fault,
 };
 
@@ -32,7 +32,8 @@ impl Door {
         let reason: String = act.reason.chars().take(200).collect();
         let by = if reason.is_empty() { caller.name() } else { format!("{}: {reason}", caller.name()) };
         let expected = Some(Incarnation(act.incarnation)).filter(|i| i.0 > 0);
-        let info = self.state.kernel.operate(&act.path, expected, operation, &by).await.map_err(refused)?;
+        let info =
+            self.state.kernel.operate(&actor_path(&act.path), expected, operation, &by).await.map_err(refused)?;
         Ok(Response::new(v1::ActResponse { actor: Some(convert::actor(info)) }))
     }
 }
@@ -47,7 +48,7 @@ impl v1::actors_server::Actors for Door {
     }
 
     async fn view(&self, request: Request<v1::ViewRequest>) -> Result<Response<v1::ViewResponse>, Status> {
-        let (info, view) = self.state.kernel.view(&request.into_inner().path).await.map_err(refused)?;
+        let (info, view) = self.state.kernel.view(&actor_path(&request.into_inner().path)).await.map_err(refused)?;
         let view_json = view.map(|v| v.to_string());
         Ok(Response::new(v1::ViewResponse { actor: Some(convert::actor(info)), view_json }))
     }
@@ -74,6 +75,21 @@ impl v1::actors_server::Actors for Door {
 
     async fn restart(&self, request: Request<v1::ActRequest>) -> Result<Response<v1::ActResponse>, Status> {
         self.act(request, Operation::Restart).await
+    }
+
+    async fn list_breakers(
+        &self,
+        _: Request<v1::ListBreakersRequest>,
+    ) -> Result<Response<v1::ListBreakersResponse>, Status> {
+        let breakers = list_breakers(&self.state).await.into_iter().map(|b| v1::Breaker {
+            skill: b.skill,
+            state: b.state.unwrap_or_default(),
+            failures: b.failures,
+            trips: b.trips,
+            opened_at_us: b.opened_us,
+            runs: b.runs,
+        });
+        Ok(Response::new(v1::ListBreakersResponse { breakers: breakers.collect() }))
     }
 
     async fn reset_breaker(

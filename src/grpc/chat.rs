@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
-    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, history, submission},
+    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, Wish, history, page_limit, submission},
     error::Fault,
 };
 
@@ -34,18 +34,21 @@ impl v1::chat_server::Chat for Door {
             priority: convert::priority(wanted.priority)?,
             client_id,
             preamble: Vec::new(),
+            wish: Wish {
+                source: some(wanted.source),
+                steer: wanted.steer,
+                name: some(wanted.name),
+                private: wanted.private,
+                emotion: wanted.emotion.map(|e| (e.name, e.intensity)),
+                not_before: some(wanted.not_before),
+                delay_ms: Some(wanted.delay_ms).filter(|ms| *ms > 0),
+                after: wanted.after,
+                verbatim: wanted.verbatim,
+            },
         };
         let submission = submission(&self.state, &caller, "grpc", message).await.map_err(refused)?;
         let submitted = self.state.kernel.submit(submission).await.map_err(refused)?;
-        let place = submitted.place;
-        Ok(Response::new(v1::SubmitResponse {
-            task_id: submitted.task.to_string(),
-            conversation_id: submitted.conversation.to_string(),
-            seq: submitted.seq.0,
-            repeated: submitted.repeated,
-            position: place.as_ref().map(|p| p.position as u64),
-            start_in_ms: place.as_ref().map(|p| p.start_in_ms),
-        }))
+        Ok(Response::new(convert::submitted(submitted)))
     }
 
     type StreamStream = Streamed<v1::StreamItem>;
@@ -67,13 +70,18 @@ impl v1::chat_server::Chat for Door {
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
         let before = Some(Seq(wanted.before_seq)).filter(|s| s.0 > 0);
-        let limit = convert::limit(wanted.limit, 50, 200) as usize;
+        let limit = page_limit(wanted.limit, 50, 200) as usize;
         let page = history(&self.state, &caller, conversation, before, limit).await.map_err(refused)?;
         Ok(Response::new(v1::HistoryResponse {
             messages: page.messages.into_iter().map(message).collect(),
             next_before_seq: page.next_before.map(|s| s.0),
         }))
     }
+}
+
+/// A text that was given.
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// A feed as a stream of messages.

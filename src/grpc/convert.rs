@@ -2,12 +2,13 @@
 
 use std::str::FromStr;
 
-use annie_actors::NodeInfo;
+use annie_actors::{NodeInfo, Submitted};
 use annie_core::{
     event::{Event, Mode, Priority},
     ids::{IdError, TaskId},
     ports::{Draft, TaskRow, TaskState},
     skill::{SkillFormat, SkillSpec},
+    time::Micros,
 };
 use tonic::Status;
 
@@ -22,11 +23,6 @@ pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<
 /// An id out of a field that may be empty.
 pub fn maybe_id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<Option<T>, Status> {
     if text.is_empty() { Ok(None) } else { id(field, text).map(Some) }
-}
-
-/// The limit of a page; 0 means the default.
-pub fn limit(asked: u32, default: u32, max: u32) -> u32 {
-    if asked == 0 { default } else { asked.min(max) }
 }
 
 pub fn priority(number: i32) -> Result<Option<Priority>, Status> {
@@ -65,10 +61,32 @@ pub const fn state_of(state: TaskState) -> v1::TaskState {
     match state {
         TaskState::Queued => v1::TaskState::Queued,
         TaskState::Running => v1::TaskState::Running,
+        TaskState::Suspended => v1::TaskState::Suspended,
         TaskState::Completed => v1::TaskState::Completed,
         TaskState::Failed => v1::TaskState::Failed,
         TaskState::Cancelled => v1::TaskState::Cancelled,
     }
+}
+
+/// The acknowledgement of a message.
+pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
+    let place = submitted.place.as_ref();
+    v1::SubmitResponse {
+        task_id: submitted.task.to_string(),
+        conversation_id: submitted.conversation.to_string(),
+        seq: submitted.seq.0,
+        repeated: submitted.repeated,
+        position: place.map(|p| p.position as u64),
+        start_in_ms: place.map(|p| p.start_in_ms),
+        priority: priority_of(submitted.priority).into(),
+        is_order: submitted.is_order,
+        same_as: place.and_then(|p| p.same_as).map(|task| task.to_string()).unwrap_or_default(),
+    }
+}
+
+/// Before which instant; 0 is now.
+pub const fn before(us: i64) -> Micros {
+    Micros(if us == 0 { i64::MAX } else { us })
 }
 
 pub fn task(row: TaskRow) -> v1::Task {
@@ -106,6 +124,12 @@ fn draft(task: TaskId, round: u32, draft: Draft) -> v1::Draft {
     v1::Draft { task_id: task.to_string(), round, piece: Some(piece) }
 }
 
+/// The end of a stream that goes on.
+pub fn again() -> Status {
+    let why = "the stream ends here; resume it from the last place that you have";
+    refused(Fault::new(crate::error::Code::Unavailable, why).retry_in_ms(2_000))
+}
+
 /// An item of a stream, or the end of it.
 pub fn stream_item(item: FeedItem) -> Result<v1::StreamItem, Status> {
     use v1::stream_item::Item;
@@ -113,10 +137,7 @@ pub fn stream_item(item: FeedItem) -> Result<v1::StreamItem, Status> {
         FeedItem::Event(stored) => Item::Event(event(&stored)),
         FeedItem::Draft { task, round, draft: piece } => Item::Draft(draft(task, round, piece)),
         FeedItem::Reset(last) => Item::ResetToSeq(last.0),
-        FeedItem::Again => {
-            let why = "the stream ends here; resume it from the last place that you have";
-            return Err(refused(Fault::new(crate::error::Code::Unavailable, why).retry_in_ms(2_000)));
-        }
+        FeedItem::Again => return Err(again()),
     };
     Ok(v1::StreamItem { item: Some(item) })
 }
@@ -170,10 +191,5 @@ mod tests {
         assert_eq!(priority(9).unwrap_err().code(), tonic::Code::InvalidArgument);
         assert_eq!(mode(2).unwrap(), Some(Mode::SingleLoop));
         assert_eq!(mode(-1).unwrap_err().code(), tonic::Code::InvalidArgument);
-    }
-
-    #[test]
-    fn a_page_has_a_default_and_an_end() {
-        assert_eq!((limit(0, 50, 500), limit(3, 50, 500), limit(9_999, 50, 500)), (50, 3, 500));
     }
 }

@@ -4,7 +4,7 @@ use annie_core::ids::Seq;
 use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, chat::items, convert, refused, v1};
-use crate::door::{Feed, FeedWish};
+use crate::door::{Feed, FeedWish, page_limit};
 
 #[tonic::async_trait]
 impl v1::events_server::Events for Door {
@@ -12,7 +12,7 @@ impl v1::events_server::Events for Door {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
-        let limit = convert::limit(wanted.limit, 100, annie_actors::PAGE_MAX);
+        let limit = page_limit(wanted.limit, 100, annie_actors::PAGE_MAX);
         let kernel = &self.state.kernel;
         let events =
             kernel.events(caller.scope(), conversation, Seq(wanted.after_seq), limit).await.map_err(refused)?;

@@ -6,6 +6,10 @@ mod chat;
 mod convert;
 mod events;
 mod jobs;
+mod letters;
+mod notifications;
+mod operations;
+mod scheduler;
 mod skills;
 mod status;
 
@@ -38,8 +42,18 @@ pub mod v1 {
 const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
 
 /// The services whose health is told; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 6] =
-    ["", "annie.v1.Chat", "annie.v1.Jobs", "annie.v1.Actors", "annie.v1.Skills", "annie.v1.Events"];
+pub(crate) const SERVICES: [&str; 10] = [
+    "",
+    "annie.v1.Chat",
+    "annie.v1.Jobs",
+    "annie.v1.DeadLetters",
+    "annie.v1.Operations",
+    "annie.v1.Notifications",
+    "annie.v1.Scheduler",
+    "annie.v1.Actors",
+    "annie.v1.Skills",
+    "annie.v1.Events",
+];
 
 /// What a streaming method answers with.
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -64,6 +78,10 @@ pub(crate) fn routes(state: &AppState) -> Router {
     let mut routes = Routes::from(Router::new())
         .add_service(bounded!(v1::chat_server::ChatServer::new(door.clone()), limits))
         .add_service(bounded!(v1::jobs_server::JobsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::dead_letters_server::DeadLettersServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::operations_server::OperationsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::notifications_server::NotificationsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(door.clone()), limits))
         .add_service(bounded!(v1::actors_server::ActorsServer::new(door.clone()), limits))
         .add_service(bounded!(v1::skills_server::SkillsServer::new(door.clone()), limits))
         .add_service(bounded!(v1::events_server::EventsServer::new(door), limits))

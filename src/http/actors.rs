@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, TreePage},
+    door::{AppState, TreePage, actor_path},
     error::Fault,
 };
 
@@ -71,7 +71,7 @@ pub struct ViewArgs {
     responses((status = 200, body = ActorView), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn view_actor(State(state): State<AppState>, Args(args): Args<ViewArgs>) -> Result<Json<ActorView>, Fault> {
-    let (actor, view) = state.kernel.view(&args.path).await?;
+    let (actor, view) = state.kernel.view(&actor_path(&args.path)).await?;
     Ok(Json(ActorView { actor, view }))
 }
 
@@ -118,7 +118,7 @@ async fn act(state: &AppState, caller: &Caller, act: Act, operation: Operation) 
         Some(reason) => format!("{}: {}", caller.name(), reason.chars().take(200).collect::<String>()),
         None => caller.name(),
     };
-    let actor = state.kernel.operate(&act.path, act.incarnation.map(Incarnation), operation, &by).await?;
+    let actor = state.kernel.operate(&actor_path(&act.path), act.incarnation.map(Incarnation), operation, &by).await?;
     Ok(Json(Struck { actor }))
 }
 

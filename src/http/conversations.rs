@@ -15,12 +15,12 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AgentLine, AppState, HistoryMessage, SkillLine, history},
+    door::{AgentLine, AppState, HistoryMessage, SkillLine, history, page_limit},
     error::Fault,
 };
 
 /// Messages on a page at most.
-const MESSAGES_MAX: usize = 200;
+const MESSAGES_MAX: u32 = 200;
 
 /// A conversation.
 #[derive(Debug, Serialize, ToSchema)]
@@ -64,7 +64,7 @@ pub struct Conversations {
 pub struct Page {
     /// Only those before this instant, in microseconds.
     before: Option<i64>,
-    /// 1 to 500; 50 by default.
+    /// 1 to 500; 50 by default, and for 0.
     limit: Option<u32>,
 }
 
@@ -183,8 +183,8 @@ pub struct Messages {
 pub struct MessagesPage {
     /// Only messages before this place.
     before: Option<u64>,
-    /// 1 to 200; 50 by default.
-    limit: Option<usize>,
+    /// 1 to 200; 50 by default, and for 0.
+    limit: Option<u32>,
 }
 
 /// What was said in a conversation, the newest page first.
@@ -198,8 +198,8 @@ pub async fn get_messages(
     Id(id): Id<ConversationId>,
     Args(page): Args<MessagesPage>,
 ) -> Result<Json<Messages>, Fault> {
-    let limit = page.limit.unwrap_or(50).clamp(1, MESSAGES_MAX);
-    let found = history(&state, &caller, id, page.before.map(Seq), limit).await?;
+    let limit = page_limit(page.limit.unwrap_or(0), 50, MESSAGES_MAX);
+    let found = history(&state, &caller, id, page.before.map(Seq), limit as usize).await?;
     let messages = found.messages.into_iter().map(Into::into).collect();
     Ok(Json(Messages { messages, next_before: found.next_before.map(|s| s.0) }))
 }
@@ -221,7 +221,7 @@ pub struct Events {
 pub struct EventsPage {
     /// The last place that you have.
     after: Option<u64>,
-    /// 1 to 500; 100 by default.
+    /// 1 to 500; 100 by default, and for 0.
     limit: Option<u32>,
 }
 
@@ -236,7 +236,7 @@ pub async fn get_events(
     Id(id): Id<ConversationId>,
     Args(page): Args<EventsPage>,
 ) -> Result<Json<Events>, Fault> {
-    let limit = page.limit.unwrap_or(100).clamp(1, annie_actors::PAGE_MAX);
+    let limit = page_limit(page.limit.unwrap_or(0), 100, annie_actors::PAGE_MAX);
     let events = state.kernel.events(caller.scope(), id, Seq(page.after.unwrap_or(0)), limit).await?;
     let full = events.len() >= limit as usize;
     let next_after = events.last().map(|e| e.seq.0).filter(|_| full);

@@ -3,6 +3,7 @@
 
 use std::{str::FromStr, time::Duration};
 
+use annie_actors::PAGE_MAX;
 use annie_core::time::Micros;
 use axum::{
     body::to_bytes,
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     auth::Caller,
-    door::AppState,
+    door::{AppState, page_limit},
     error::{Code, Fault},
 };
 
@@ -114,7 +115,7 @@ fn wrong_query(said: &str) -> Fault {
 
 /// A page of things that are listed by time: before which instant, and how many. 50 unless said otherwise.
 pub fn page_of(before: Option<i64>, limit: Option<u32>) -> (Micros, u32) {
-    (Micros(before.unwrap_or(i64::MAX)), limit.unwrap_or(50))
+    (Micros(before.unwrap_or(i64::MAX)), page_limit(limit.unwrap_or(0), 50, PAGE_MAX))
 }
 
 /// The one parameter of the path, as an id.

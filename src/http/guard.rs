@@ -126,6 +126,11 @@ pub async fn inside(State(state): State<AppState>, mut request: Request, next: N
             Err(_) => Fault::new(Code::DeadlineExceeded, "not done within the caller's deadline").into_response(),
         },
     };
+    if dialect == Dialect::Grpc
+        && let Some(fault) = not_understood(response.headers())
+    {
+        return fault.into_response();
+    }
     if let Some(left) = left.filter(|_| dialect == Dialect::OpenAi) {
         for (name, value) in [
             ("x-ratelimit-limit-requests", left.limit.to_string()),
@@ -151,6 +156,7 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
     match need(request)? {
         Need::Nothing => return Ok(None),
         Need::LocalOr(_) if local => return Ok(None),
+        Need::OperationKey => return by_peer(state, request),
         Need::LocalOr(scope) | Need::Scope(scope) => {
             let caller = state.auth.identify(request.headers(), local).await?;
             caller.must(scope)?;
@@ -162,15 +168,22 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
         }
     }
     let Some(key) = request.extensions().get::<Caller>().and_then(|c| c.key.as_deref()) else { return Ok(None) };
+    counted(state, key, "with this key").map(Some)
+}
+
+/// Whoever shows no API key is counted by the address that they come from: keys of operations cannot be tried out fast.
+fn by_peer(state: &AppState, request: &Request) -> Result<Option<Left>, Fault> {
+    let peer = request.extensions().get::<Peer>().map_or("unknown".to_owned(), |Peer(at)| at.ip().to_string());
+    counted(state, &format!("peer {peer}"), "from this address").map(Some)
+}
+
+fn counted(state: &AppState, who: &str, told: &str) -> Result<Left, Fault> {
     let rate = Rate { per_minute: state.limits.requests_per_minute_max, burst: state.limits.requests_burst_max };
     let now_us = state.kernel.env().clock.monotonic_us();
-    match state.doors.rates.take(key, rate, now_us) {
-        Ok(left) => Ok(Some(left)),
-        Err(ms) => {
-            let why = format!("more than {} requests a minute with this key", rate.per_minute);
-            Err(Fault::new(Code::RateLimited, why).retry_in_ms(ms))
-        }
-    }
+    state.doors.rates.take(who, rate, now_us).map_err(|ms| {
+        let why = format!("more than {} requests a minute {told}", rate.per_minute);
+        Fault::new(Code::RateLimited, why).retry_in_ms(ms)
+    })
 }
 
 /// What the route asks for. A path that is not routed asks for a key first, so that strangers learn nothing.
@@ -192,6 +205,17 @@ fn need(request: &Request) -> Result<Need, Fault> {
             tracing::error!(method, route, "a route without a rule");
             Err(Fault::new(Code::Forbidden, "this route is closed"))
         }
+    }
+}
+
+/// What the gRPC library says of a message that it could not read, in our own words: a request that is wrong and not
+/// something that broke here. Our own statuses have details, the library's have none.
+fn not_understood(headers: &HeaderMap) -> Option<Fault> {
+    let status = tonic::Status::from_header_map(headers).filter(|s| s.details().is_empty())?;
+    match status.code() {
+        tonic::Code::OutOfRange => Some(Fault::new(Code::TooLarge, status.message())),
+        tonic::Code::Internal => Some(Fault::invalid(status.message())),
+        _ => None,
     }
 }
 

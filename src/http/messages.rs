@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use annie_actors::Submitted;
 use annie_core::{
     event::{Event, EventBody, Mode, Priority},
     ids::{ConversationId, TaskId},
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, Feed, Message, Where, submission},
+    door::{AppState, Feed, Message, Where, Wish, submission},
     error::Fault,
 };
 
@@ -46,13 +47,51 @@ pub struct NewMessage {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     mode: Option<Mode>,
-    /// `high` (the default), `normal`, `low` or `background`.
+    /// `high`, `normal`, `low` or `background`; with the source `voice` also `realtime`. If absent, where it was said and
+    /// its words decide.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     priority: Option<Priority>,
+    /// `voice` for what was spoken, with the scope `voice`: it runs at once, outside the queue. Absent for everything else.
+    #[serde(default)]
+    source: Option<String>,
+    /// It joins the turn under way in its conversation, if there is one, instead of waiting behind it.
+    #[serde(default)]
+    steer: bool,
+    /// Names the work: equal work of yours under this name that waits already is done once, and answers both.
+    #[serde(default)]
+    name: Option<String>,
+    /// It must not leave the house: only local backends may run it.
+    #[serde(default)]
+    private: bool,
+    /// How the user feels, where the front end knows it.
+    #[serde(default)]
+    emotion: Option<Feeling>,
+    /// It does not begin before this time: RFC 3339.
+    #[serde(default)]
+    not_before: Option<String>,
+    /// Or not before so many milliseconds have gone by.
+    #[serde(default)]
+    delay_ms: Option<u64>,
+    /// It begins when these tasks of yours have ended, however they did: at most 64 ids.
+    #[serde(default)]
+    after: Vec<String>,
+    /// Its words are never an order about tasks ("cancel that"): for front ends that only pass on.
+    #[serde(default)]
+    verbatim: bool,
     /// Your id for the message: sent again, it is acknowledged again and not run again. Also as `Idempotency-Key`.
     #[serde(default)]
     client_id: Option<String>,
+}
+
+/// How a user feels.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Feeling {
+    /// `neutral`, `frustrated`, `stressed`, `happy`, `tired` or `curious`, or a common recogniser's word for one of these.
+    name: String,
+    /// How sure that is, from 0 to 1.
+    intensity: f32,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -74,7 +113,16 @@ pub struct Accepted {
     seq: u64,
     /// It had come before.
     repeated: bool,
-    /// Its place in the queue, from 1; absent for a repeat.
+    /// The class that it got.
+    #[schema(value_type = String)]
+    priority: Priority,
+    /// It is an order about tasks: carried out at once, without a model.
+    is_order: bool,
+    /// Equal work waits as this task: its answer is this one's answer too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    same_as: Option<TaskId>,
+    /// Its place in the queue, from 1; absent for a repeat, an order and what steers a turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
     /// When its first round may be expected to start.
@@ -83,6 +131,24 @@ pub struct Accepted {
     /// How it ended, if it was waited for.
     #[serde(flatten)]
     ending: Option<Ending>,
+}
+
+impl From<Submitted> for Accepted {
+    fn from(submitted: Submitted) -> Self {
+        let place = submitted.place.as_ref();
+        Self {
+            task_id: submitted.task,
+            conversation_id: submitted.conversation,
+            seq: submitted.seq.0,
+            repeated: submitted.repeated,
+            priority: submitted.priority,
+            is_order: submitted.is_order,
+            same_as: place.and_then(|p| p.same_as),
+            position: place.map(|p| p.position),
+            start_in_ms: place.map(|p| p.start_in_ms),
+            ending: None,
+        }
+    }
 }
 
 /// How a turn ended.
@@ -150,18 +216,20 @@ pub async fn post_message(
         mode: new.mode,
         priority: new.priority,
         preamble: Vec::new(),
+        wish: Wish {
+            source: new.source,
+            steer: new.steer,
+            name: new.name,
+            private: new.private,
+            emotion: new.emotion.map(|e| (e.name, e.intensity)),
+            not_before: new.not_before,
+            delay_ms: new.delay_ms,
+            after: new.after,
+            verbatim: new.verbatim,
+        },
     };
     let submission = submission(&state, &caller, "http", message).await?;
-    let submitted = state.kernel.submit(submission).await?;
-    let mut accepted = Accepted {
-        task_id: submitted.task,
-        conversation_id: submitted.conversation,
-        seq: submitted.seq.0,
-        repeated: submitted.repeated,
-        position: submitted.place.as_ref().map(|p| p.position),
-        start_in_ms: submitted.place.as_ref().map(|p| p.start_in_ms),
-        ending: None,
-    };
+    let mut accepted = Accepted::from(state.kernel.submit(submission).await?);
     if let Some(seconds) = wait.filter(|s| *s > 0) {
         // The message is stored: whatever hinders the waiting, the acknowledgement stands.
         accepted.ending = match wait_for(&state, &caller, &accepted, Duration::from_secs(seconds)).await {

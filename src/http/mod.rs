@@ -5,10 +5,14 @@ mod actors;
 mod conversations;
 mod extract;
 mod guard;
+mod jobs;
 mod keys;
+mod letters;
 mod messages;
+mod notifications;
 mod openai;
 mod openapi;
+mod operations;
 mod page;
 mod problem;
 mod scheduler;
@@ -67,6 +71,20 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(tasks::list_tasks))
         .routes(routes!(tasks::get_task))
         .routes(routes!(tasks::cancel_task))
+        .routes(routes!(tasks::suspend_task))
+        .routes(routes!(tasks::continue_task))
+        .routes(routes!(tasks::set_priority))
+        .routes(routes!(jobs::list_jobs))
+        .routes(routes!(letters::list_letters))
+        .routes(routes!(letters::get_letter))
+        .routes(routes!(letters::retry_letter))
+        .routes(routes!(letters::discard_letter))
+        .routes(routes!(operations::list_operations))
+        .routes(routes!(operations::get_operation))
+        .routes(routes!(operations::get_operation_key))
+        .routes(routes!(operations::finish_operation))
+        .routes(routes!(notifications::list_notifications))
+        .routes(routes!(notifications::stream_notifications))
         .routes(routes!(actors::list_actors))
         .routes(routes!(actors::view_actor))
         .routes(routes!(actors::list_crashes))
@@ -76,6 +94,7 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(scheduler::get_queue))
         .routes(routes!(scheduler::hold_gate))
         .routes(routes!(scheduler::release_gate))
+        .routes(routes!(scheduler::list_breakers))
         .routes(routes!(scheduler::reset_breaker))
         .routes(routes!(skills::list_skills))
         .routes(routes!(skills::get_skill))

@@ -119,7 +119,7 @@ pub fn openai(fault: &Fault) -> Value {
         Code::NotFound if fault.field.as_deref() == Some("model") => ("invalid_request_error", "model_not_found"),
         Code::Unsupported => ("invalid_request_error", "unsupported_parameter"),
         Code::ContextTooLong => ("invalid_request_error", "context_length_exceeded"),
-        Code::QueueFull | Code::RateLimited => ("rate_limit_error", "rate_limit_exceeded"),
+        Code::QueueFull | Code::TooSoon | Code::RateLimited => ("rate_limit_error", "rate_limit_exceeded"),
         code if code.http() < 500 => ("invalid_request_error", code.as_str()),
         code => ("server_error", code.as_str()),
     };

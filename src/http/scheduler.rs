@@ -9,10 +9,11 @@ use super::{
     extract::{Body, Name},
     problem::Problem,
 };
-use crate::{auth::Caller, door::AppState, error::Fault};
-
-/// The longest name of a gate's holder, in bytes.
-const HOLDER_BYTES_MAX: usize = 128;
+use crate::{
+    auth::Caller,
+    door::{self, AppState, BreakerLine},
+    error::Fault,
+};
 
 /// Who waits, where and why, and which rounds run.
 #[utoipa::path(
@@ -45,21 +46,13 @@ pub struct Held {
     until: String,
 }
 
-fn holder(name: &str) -> Result<&str, Fault> {
-    if name.is_empty() || name.len() > HOLDER_BYTES_MAX || name.chars().any(char::is_control) {
-        let why = format!("a holder's name has 1 to {HOLDER_BYTES_MAX} bytes and no control characters");
-        return Err(Fault::invalid(why).at("holder"));
-    }
-    Ok(name)
-}
-
 /// Close the voice gate for everything but voice, or renew it.
 #[utoipa::path(
     post, path = "/api/v1/gate/hold", tag = "operations", request_body = Hold,
     responses((status = 200, body = Held), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn hold_gate(State(state): State<AppState>, Body(hold): Body<Hold>) -> Result<Json<Held>, Fault> {
-    let grant = state.kernel.hold_gate(&hold.backend, holder(&hold.holder)?, hold.ttl_ms).await?;
+    let grant = door::hold_gate(&state, &hold.backend, &hold.holder, hold.ttl_ms).await?;
     Ok(Json(Held { epoch: grant.epoch, until: grant.until.to_string() }))
 }
 
@@ -87,8 +80,24 @@ pub struct Released {
     responses((status = 200, body = Released), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn release_gate(State(state): State<AppState>, Body(gate): Body<Release>) -> Result<Json<Released>, Fault> {
-    let released = state.kernel.release_gate(&gate.backend, holder(&gate.holder)?).await?;
+    let released = door::release_gate(&state, &gate.backend, &gate.holder).await?;
     Ok(Json(Released { released }))
+}
+
+/// The breakers.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Breakers {
+    /// By skill. A skill that was not called since the start has none.
+    breakers: Vec<BreakerLine>,
+}
+
+/// The guarded doors to the skills, with their state.
+#[utoipa::path(
+    get, path = "/api/v1/breakers", tag = "operations",
+    responses((status = 200, body = Breakers), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn list_breakers(State(state): State<AppState>) -> Json<Breakers> {
+    Json(Breakers { breakers: door::list_breakers(&state).await })
 }
 
 /// Close a skill's breaker: its next call passes.
@@ -101,6 +110,6 @@ pub async fn reset_breaker(
     caller: Caller,
     Name(skill): Name,
 ) -> Result<StatusCode, Fault> {
-    crate::door::reset_breaker(&state, &caller, &skill)?;
+    door::reset_breaker(&state, &caller, &skill)?;
     Ok(StatusCode::NO_CONTENT)
 }

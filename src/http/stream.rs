@@ -31,9 +31,9 @@ use crate::{
 };
 
 /// When a client that was cut off should come back.
-const RETRY: Duration = Duration::from_millis(2_000);
+pub(super) const RETRY: Duration = Duration::from_millis(2_000);
 /// After so long a silence a comment is sent.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -63,16 +63,20 @@ pub async fn stream_conversation(
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
     let task = args.task.map(|t| t.parse::<TaskId>().map_err(|e| Fault::from(e).at("task"))).transpose()?;
-    // What the browser says by itself when it comes back is newer than the address that it was given.
-    let after = match header_text(&headers, "last-event-id")? {
-        Some(text) => text.parse().map_err(|_| Fault::invalid("it must be a number").at("Last-Event-ID"))?,
-        None => args.after.unwrap_or(0),
-    };
+    let after = last_event_id(&headers, args.after)?;
     let feed = Feed::open(&state, &caller, FeedWish { conversation, after: Seq(after), task }).await?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");
     let mut response = Sse::new(events(feed)).keep_alive(keep_alive).into_response();
     unbuffered(&mut response);
     Ok(response)
+}
+
+/// Where a stream is taken up: what a browser says by itself when it comes back is newer than the address that it was given.
+pub(super) fn last_event_id(headers: &HeaderMap, after: Option<u64>) -> Result<u64, Fault> {
+    match header_text(headers, "last-event-id")? {
+        Some(text) => text.parse().map_err(|_| Fault::invalid("it must be a number").at("Last-Event-ID")),
+        None => Ok(after.unwrap_or(0)),
+    }
 }
 
 /// Proxies must not hold a stream back.

@@ -1,5 +1,6 @@
 //! Tasks: what became of messages.
 
+use annie_actors::Control;
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId},
@@ -10,10 +11,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Id, page_of},
+    extract::{Args, Body, Id, page_of},
     problem::Problem,
 };
-use crate::{auth::Caller, door::AppState, error::Fault};
+use crate::{
+    auth::Caller,
+    door::{self, AppState},
+    error::Fault,
+};
 
 /// A task.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,7 +27,7 @@ pub struct Task {
     id: TaskId,
     #[schema(value_type = String)]
     conversation_id: ConversationId,
-    /// `queued`, `running`, `completed`, `failed` or `cancelled`.
+    /// `queued`, `running`, `suspended`, `completed`, `failed` or `cancelled`.
     #[schema(value_type = String)]
     status: TaskState,
     #[schema(value_type = String)]
@@ -77,7 +82,7 @@ pub struct TasksPage {
     open: bool,
     /// Only those received before this instant, in microseconds.
     before: Option<i64>,
-    /// 1 to 500; 50 by default.
+    /// 1 to 500; 50 by default, and for 0.
     limit: Option<u32>,
 }
 
@@ -124,4 +129,66 @@ pub async fn cancel_task(
 ) -> Result<Json<CancelledTask>, Fault> {
     let cancelled = state.kernel.cancel(caller.scope(), id, &caller.name()).await?;
     Ok(Json(CancelledTask { cancelled }))
+}
+
+/// Whether something was done with a task.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ControlledTask {
+    /// False if it had ended before.
+    done: bool,
+}
+
+async fn control(state: &AppState, caller: &Caller, id: TaskId, what: Control) -> Result<Json<ControlledTask>, Fault> {
+    let done = state.kernel.control(caller.scope(), id, what, &caller.name()).await?;
+    Ok(Json(ControlledTask { done }))
+}
+
+/// Hold a task back: no further round of it starts until it may go on. The round under way ends as it would.
+#[utoipa::path(
+    post, path = "/api/v1/tasks/{id}/suspend", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn suspend_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+) -> Result<Json<ControlledTask>, Fault> {
+    control(&state, &caller, id, Control::Suspend).await
+}
+
+/// Let a task go on that was held back.
+#[utoipa::path(
+    post, path = "/api/v1/tasks/{id}/continue", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn continue_task(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+) -> Result<Json<ControlledTask>, Fault> {
+    control(&state, &caller, id, Control::Continue).await
+}
+
+/// Which class a task is to have.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPriority {
+    /// `high`, `normal`, `low` or `background`.
+    #[schema(value_type = String)]
+    priority: Priority,
+}
+
+/// Give a task another class.
+#[utoipa::path(
+    post, path = "/api/v1/tasks/{id}/priority", tag = "jobs", params(("id" = String, Path)), request_body = NewPriority,
+    responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn set_priority(
+    State(state): State<AppState>,
+    caller: Caller,
+    Id(id): Id<TaskId>,
+    Body(new): Body<NewPriority>,
+) -> Result<Json<ControlledTask>, Fault> {
+    let done = door::set_priority(&state, &caller, id, new.priority).await?;
+    Ok(Json(ControlledTask { done }))
 }

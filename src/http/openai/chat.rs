@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     auth::{Caller, KeyScope},
-    door::{AppState, Feed, Message, Where, submission},
+    door::{AppState, Feed, Message, Where, Wish, submission},
     error::{Code, Fault},
     http::{extract::Body, messages::client_id, stream::unbuffered},
 };
@@ -62,6 +62,7 @@ pub async fn complete(
         priority: None,
         client_id: client_id(None, &headers)?,
         preamble,
+        wish: Wish::default(),
     };
     let submission = submission(&state, &caller, "openai", message).await?;
     let (submitted, follow) = state.kernel.ask(submission).await?;

@@ -77,6 +77,16 @@ impl ChatMessage {
     }
 }
 
+impl ChatMessage {
+    /// Whether it says nothing but what Annie cannot see or hear.
+    fn is_unreadable(&self) -> bool {
+        let Some(Content::Parts(parts)) = &self.content else { return false };
+        !parts.is_empty()
+            && parts.iter().all(|p| p.text.as_ref().is_none_or(|text| text.trim().is_empty()))
+            && parts.iter().any(|p| p.text.is_none())
+    }
+}
+
 /// What the messages mean: what is said now, and what was said before.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
@@ -112,6 +122,10 @@ impl ChatRequest {
         }
         let trailing = self.messages.iter().rev().take_while(|m| m.role == "user").count();
         let (before, now) = self.messages.split_at(self.messages.len() - trailing);
+        if !now.is_empty() && now.iter().all(ChatMessage::is_unreadable) {
+            let why = "the message has attachments only, which cannot be read here: say something in words beside them";
+            return Err(Fault::new(Code::Unsupported, why).at("messages"));
+        }
         let now: Vec<String> = now.iter().map(ChatMessage::text).filter(|t| !t.trim().is_empty()).collect();
         if now.is_empty() {
             return Err(Fault::invalid("the last message must be the user's, and must say something").at("messages"));
@@ -211,6 +225,13 @@ mod tests {
         }
         let silent = request(json!({"model": "annie", "messages": [{"role": "assistant", "content": "x"}]}));
         assert_eq!(silent.said().unwrap_err().field.as_deref(), Some("messages"));
+        let image = json!({"type": "image_url", "image_url": {"url": "x"}});
+        let only = |parts: Value| request(json!({"model": "annie", "messages": [{"role": "user", "content": parts}]}));
+        for parts in [json!([image]), json!([image, {"type": "text", "text": " "}])] {
+            let refused = only(parts).said().unwrap_err();
+            assert!(refused.code == Code::Unsupported && refused.detail.contains("attachments"), "{refused:?}");
+        }
+        assert!(only(json!([image, {"type": "text", "text": "what is it?"}])).said().is_ok());
     }
 
     #[test]
