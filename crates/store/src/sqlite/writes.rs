@@ -1,6 +1,4 @@
-//! What a batch writes, gathered by table, so that a batch of any size is a handful of statements. A statement takes up to
-//! [`ROWS_MAX`] rows; fewer are filled up to a power of two with rows of nothing, so that few different texts exist and
-//! their prepared statements are found again. Several changes of one row are folded into one.
+//! What a batch writes, gathered by table; several changes of one row are folded into one.
 
 use std::collections::BTreeMap;
 
@@ -13,75 +11,9 @@ use annie_core::{
 };
 
 use super::{
+    batch::{Batch, Kind},
     rows::{json, signed},
-    statements::{Cell, Statements},
-    writer::Pen,
-};
-
-/// Most rows in one statement.
-const ROWS_MAX: usize = 32;
-
-/// One statement over many rows: `head`, the rows, `tail`.
-struct Bulk {
-    head: &'static str,
-    row: &'static str,
-    tail: &'static str,
-    /// The same for a single row, where that is cheaper: an UPDATE over rows gathers them in a table of its own first.
-    one: Option<&'static str>,
-}
-
-const CONVERSATIONS: Bulk = Bulk {
-    head: "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
-        SELECT column1, column2, 0, column3, column4, column5, column6 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO UPDATE SET next_seq = excluded.next_seq, \
-        updated_at = max(updated_at, excluded.updated_at), title = iif(title = '', excluded.title, title);",
-    one: None,
-};
-const EVENTS: Bulk = Bulk {
-    head: "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) SELECT * FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL;",
-    one: None,
-};
-const TASKS: Bulk = Bulk {
-    head: "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-        received_at, state) SELECT *, 'queued' FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL;",
-    one: None,
-};
-const MOVES: Bulk = Bulk {
-    head: "UPDATE tasks SET state = column1, started_at = coalesce(started_at, column2), ended_at = column3, \
-        error = column4 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE id = column5 AND conversation_id = column6 AND state IN ('queued', 'running');",
-    one: Some(
-        "UPDATE tasks SET state = ?, started_at = coalesce(started_at, ?), ended_at = ?, error = ? \
-        WHERE id = ? AND conversation_id = ? AND state IN ('queued', 'running');",
-    ),
-};
-const PLANS: Bulk = Bulk {
-    head: "INSERT INTO intents (id, conversation_id, task_id, seq, place, skill, effect, planned_at, changed_at, state, \
-        attempts) SELECT *, 'planned', 0 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING;",
-    one: None,
-};
-const RUNS: Bulk = Bulk {
-    head: "UPDATE intents SET state = column1, attempts = attempts + column2, changed_at = column3 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?)",
-    tail: ") WHERE id = column4 AND conversation_id = column5 AND state <> 'done';",
-    one: Some(
-        "UPDATE intents SET state = ?, attempts = attempts + ?, changed_at = ? \
-        WHERE id = ? AND conversation_id = ? AND state <> 'done';",
-    ),
-};
-const OUTBOX: Bulk = Bulk {
-    head: "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at) SELECT * FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING;",
-    one: None,
+    statements::Cell,
 };
 
 /// What becomes of a conversation's row.
@@ -168,7 +100,6 @@ impl Writes {
                     Cell::Text(skill.clone()),
                     Cell::Word(effect.as_str()),
                     Cell::Number(at.0),
-                    Cell::Number(at.0),
                 ]),
                 Change::IntentStarted { intent, at } => {
                     self.run(conversation, *intent, IntentState::Started, *at).starts += 1;
@@ -242,62 +173,26 @@ impl Writes {
         run
     }
 
-    /// Sends everything but the last statements, which are answered, for the caller to send with what ends the
-    /// transaction.
-    pub async fn send(self, pen: &mut Pen<'_>) -> Result<Statements, StoreError> {
+    /// The rows, those first that others refer to.
+    pub fn batch(self) -> Batch {
         let conversations = self.conversations.into_iter().map(|(id, moved)| moved.cells(id)).collect();
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
-        let mut pending = Statements::default();
-        for (bulk, rows) in [
-            (CONVERSATIONS, conversations),
-            (EVENTS, self.events),
-            (TASKS, self.tasks),
-            (MOVES, moves),
-            (PLANS, self.plans),
-            (RUNS, runs),
-            (OUTBOX, self.outbox),
+        let mut batch = Batch::default();
+        for (kind, rows) in [
+            (Kind::Conversation, conversations),
+            (Kind::Event, self.events),
+            (Kind::Task, self.tasks),
+            (Kind::Move, moves),
+            (Kind::Plan, self.plans),
+            (Kind::Run, runs),
+            (Kind::Outbox, self.outbox),
         ] {
-            bulk.send(pen, &mut pending, rows).await?;
-        }
-        Ok(pending)
-    }
-}
-
-impl Bulk {
-    /// Full statements go out one by one; the rest waits with what waits already.
-    async fn send(
-        &self,
-        pen: &mut Pen<'_>,
-        pending: &mut Statements,
-        mut rows: Vec<Vec<Cell>>,
-    ) -> Result<(), StoreError> {
-        while rows.len() >= ROWS_MAX {
-            let rest = rows.split_off(ROWS_MAX);
-            if !pending.is_empty() {
-                pen.send(std::mem::take(pending)).await?;
+            for cells in rows {
+                batch.row(kind, cells);
             }
-            let mut full = Statements::default();
-            self.say(&mut full, rows);
-            pen.send(full).await?;
-            rows = rest;
         }
-        if !rows.is_empty() {
-            self.say(pending, rows);
-        }
-        Ok(())
-    }
-
-    fn say(&self, statements: &mut Statements, rows: Vec<Vec<Cell>>) {
-        let places = rows.len().next_power_of_two();
-        let nothing = (places - rows.len()) * rows.first().map_or(0, Vec::len);
-        match self.one {
-            Some(one) if places == 1 => statements.say(one),
-            _ => statements.say(self.head).say_list(self.row, places).say(self.tail),
-        };
-        for cell in rows.into_iter().flatten().chain(std::iter::repeat_n(Cell::Nothing, nothing)) {
-            statements.cell(cell);
-        }
+        batch
     }
 }
 

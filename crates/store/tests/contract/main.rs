@@ -11,6 +11,7 @@ mod make;
 mod memories;
 mod plain;
 mod records;
+mod remembered;
 mod sqlite_only;
 mod stores;
 mod todos;
