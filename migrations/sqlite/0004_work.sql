@@ -4,6 +4,8 @@
 ALTER TABLE tasks ADD COLUMN not_before INTEGER;
 -- Ids of the tasks that go before, as a JSON list; nothing if there are none.
 ALTER TABLE tasks ADD COLUMN after_ids TEXT;
+-- When it was last held back or let go on.
+ALTER TABLE tasks ADD COLUMN held_at INTEGER;
 
 DROP INDEX tasks_open;
 CREATE INDEX tasks_open ON tasks (received_at, id) WHERE state IN ('queued', 'running', 'suspended');

@@ -59,8 +59,12 @@ impl Kernel {
     /// If there is no such conversation that the scope sees.
     pub async fn follow(&self, scope: Scope, conversation: ConversationId, after: Seq) -> Result<Follow, KernelError> {
         // Listening begins before the log is read, so that nothing falls in between.
-        let follow = self.listen(scope.clone(), conversation, after);
-        self.conversation(scope, conversation).await?;
+        let mut follow = self.listen(scope.clone(), conversation, after);
+        follow.read_page().await?;
+        // Only events of a conversation that the scope sees are read; none may also mean that there are none yet.
+        if follow.page.is_empty() {
+            self.conversation(scope, conversation).await?;
+        }
         Ok(follow)
     }
 
@@ -75,6 +79,8 @@ impl Kernel {
         let mut follow = self.listen(Scope::User(message.user.clone()), conversation, Seq(0));
         let submitted = self.submit(message).await?;
         follow.seen = submitted.seq;
+        // Whatever comes behind a new message is announced to those who listened before it was stored.
+        follow.behind = submitted.repeated;
         Ok((submitted, follow))
     }
 

@@ -94,6 +94,8 @@ pub enum Change {
         task: TaskId,
         /// Held back, or let go on.
         held: bool,
+        /// When.
+        at: Micros,
     },
     /// A task goes on at this time at the earliest.
     TaskDeferred {
@@ -206,8 +208,8 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             });
             [moved(TaskState::Failed, Some(code.clone())), said(text)].into_iter().chain(put).collect()
         }
-        EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true }],
-        EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false }],
+        EventBody::Suspended { .. } => vec![Change::TaskHeld { task, held: true, at }],
+        EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false, at }],
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
         EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
         EventBody::LetterMoved { state, .. } => {

@@ -7,6 +7,7 @@
 use std::{
     io::Write,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,6 +20,7 @@ use annie_core::{
     time::Micros,
 };
 use annie_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// Characters of a message and of an answer.
@@ -34,19 +36,22 @@ async fn main() {
         let path = folder.path().join(name);
         let store = SqliteStore::open(&path, SqliteOptions { durability, ..SqliteOptions::default() }).await.unwrap();
         println!("sqlite, durability {name}");
+        let store: Arc<dyn Store> = Arc::new(store);
         measure(&store).await;
         store.close().await;
     }
     println!("memory");
-    measure(&MemoryStore::new()).await;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    measure(&store).await;
 }
 
-async fn measure(store: &dyn Store) {
+async fn measure(shared: &Arc<dyn Store>) {
+    let store = shared.as_ref();
     let mut next = 1;
     let owned = claimed(store, 1_024, &mut next).await;
     for batch in [1, 8, 64, 256] {
         let rounds = (COMMITS / batch).max(20);
-        let (mut times, cpu) = (Vec::with_capacity(rounds), cpu_time());
+        let (mut times, cpu, switches) = (Vec::with_capacity(rounds), cpu_time(), switches());
         for round in 0..rounds {
             let appends = (0..batch).map(|n| pair(owned[(round * batch + n) % owned.len()], &mut next)).collect();
             let start = Instant::now();
@@ -54,59 +59,118 @@ async fn measure(store: &dyn Store) {
             times.push(start.elapsed());
         }
         let cpu = (cpu_time() - cpu).as_secs_f64() * 1e6 / (rounds * batch) as f64;
+        let switches = (crate::switches() - switches) as f64 / rounds as f64;
         let total: Duration = times.iter().sum();
         times.sort();
         println!(
             "  owner's append of 2 events, {batch:>3} a commit: {:>7.0} appends/s, commit median {:>6.0} us, \
-             p99 {:>6.0} us, CPU {cpu:>5.1} us an append",
+             p99 {:>6.0} us, CPU {cpu:>5.1} us an append, {switches:.1} thread switches a commit",
             (rounds * batch) as f64 / total.as_secs_f64(),
             micros(times[rounds / 2]),
             micros(times[rounds * 99 / 100]),
         );
     }
     inbox(store, &mut next).await;
+    for at_a_time in [1, 16, 128] {
+        turns(shared, at_a_time, &mut next).await;
+    }
     reads(store, owned[0].0).await;
 }
 
 async fn inbox(store: &dyn Store, next: &mut u128) {
-    let (start, cpu) = (Instant::now(), cpu_time());
-    for n in 0..COMMITS {
+    each("message into the inbox, one a commit", COMMITS, async |n| {
         let append = message(conversation(50_000 + n as u128 % 100), next);
         assert!(store.commit(vec![append]).await[0].is_ok());
+    })
+    .await;
+}
+
+/// What a plain answer asks of the store, so many conversations at a time: the message, the look at the log of who waits
+/// for its answer, and the answer.
+async fn turns(store: &Arc<dyn Store>, at_a_time: usize, next: &mut u128) {
+    let owned = claimed(store.as_ref(), at_a_time as u128, next).await;
+    let mut turns: Vec<Vec<_>> = owned.iter().map(|_| Vec::new()).collect();
+    for n in 0..COMMITS {
+        let owned = owned[n % at_a_time];
+        turns[n % at_a_time].push((owned.0, message(owned.0, next), pair(owned, next)));
     }
-    let each = |time: Duration| micros(time) / COMMITS as f64;
-    println!(
-        "  message into the inbox, one a commit: {:.0} us, CPU {:.1} us",
-        each(start.elapsed()),
-        each(cpu_time() - cpu)
-    );
+    let before = Before::now();
+    let mut all = JoinSet::new();
+    for turns in turns {
+        let store = Arc::clone(store);
+        all.spawn(async move {
+            for (conversation, asked, answered) in turns {
+                let seq = store.commit(vec![asked]).await.remove(0).unwrap().first;
+                assert!(store.conversation(Scope::User(user()), conversation).await.unwrap().is_some());
+                assert!(store.events(Scope::User(user()), conversation, seq, 50).await.unwrap().is_empty());
+                assert!(store.commit(vec![answered]).await[0].is_ok());
+            }
+        });
+    }
+    all.join_all().await;
+    before.say(&format!("two commits and two reads, {at_a_time} at a time"), COMMITS);
+}
+
+/// Does something several times and says what one costs.
+async fn each(what: &str, times: usize, mut work: impl AsyncFnMut(usize)) {
+    let before = Before::now();
+    for n in 0..times {
+        work(n).await;
+    }
+    before.say(what, times);
+}
+
+/// What had been used up before something was measured.
+struct Before {
+    start: Instant,
+    cpu: Duration,
+    switches: u64,
+}
+
+impl Before {
+    fn now() -> Self {
+        Self { start: Instant::now(), cpu: cpu_time(), switches: switches() }
+    }
+
+    fn say(self, what: &str, times: usize) {
+        let (time, cpu, switches) = (self.start.elapsed(), cpu_time() - self.cpu, switches() - self.switches);
+        let of_one = |total: f64| total / times as f64;
+        println!(
+            "  {what}: {:.0} us, CPU {:.1} us, {:.1} thread switches",
+            of_one(micros(time)),
+            of_one(micros(cpu)),
+            of_one(switches as f64)
+        );
+    }
 }
 
 async fn reads(store: &dyn Store, conversation: ConversationId) {
     let last = store.conversation(Scope::Operator, conversation).await.unwrap().unwrap().last_seq;
     let after = Seq(last.0.saturating_sub(50));
-    let start = Instant::now();
-    for _ in 0..COMMITS {
+    each(&format!("read {} events of a conversation", last.0 - after.0), COMMITS, async |_| {
         store.events(Scope::Operator, conversation, after, 50).await.unwrap();
-    }
-    println!(
-        "  read {} events of a conversation: {:.0} us",
-        last.0 - after.0,
-        micros(start.elapsed()) / COMMITS as f64
-    );
+    })
+    .await;
+    each("read what is behind the end of a conversation", COMMITS, async |_| {
+        assert!(store.events(Scope::Operator, conversation, last, 50).await.unwrap().is_empty());
+    })
+    .await;
+    each("look a conversation up", COMMITS, async |_| {
+        assert!(store.conversation(Scope::Operator, conversation).await.unwrap().is_some());
+    })
+    .await;
     for n in 0..500_u128 {
         let content = format!("Person {n} of the team in room {} prefers topic {}", n % 40, n % 9);
         let memory = NewMemory { content, tags: Vec::new(), category: MemoryCategory::Fact, importance: 0.5 };
         let id = annie_core::ids::IntentId::from_uuid(Uuid::from_u128(n));
         store.save_memory(user(), id, memory, Micros(1)).await.unwrap();
     }
-    let start = Instant::now();
-    for n in 0..200 {
+    each("search among 500 memories", 200, async |n| {
         let text = format!("what does person {n} in room {} prefer", n % 40);
         let query = MemoryQuery { text, limit: 5, ..MemoryQuery::default() };
         assert!(!store.find_memories(user(), query).await.unwrap().is_empty());
-    }
-    println!("  search among 500 memories: {:.0} us", micros(start.elapsed()) / 200.0);
+    })
+    .await;
 }
 
 async fn claimed(store: &dyn Store, count: u128, next: &mut u128) -> Vec<(ConversationId, Epoch)> {
@@ -179,6 +243,18 @@ fn cpu_time() -> Duration {
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
+}
+
+/// How often threads of the process have gone to sleep so far, where the system tells it.
+fn switches() -> u64 {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok())
+        .filter_map(|status| {
+            let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .sum()
 }
 
 fn micros(time: Duration) -> f64 {

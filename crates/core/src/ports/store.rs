@@ -243,6 +243,9 @@ pub struct TaskRow {
     /// It starts when these have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<TaskId>,
+    /// When it was last held back or let go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_at: Option<Micros>,
     /// When its turn began.
     pub started_at: Option<Micros>,
     /// When it ended.

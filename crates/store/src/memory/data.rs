@@ -150,7 +150,8 @@ impl Data {
         match change {
             Change::TaskOpened { .. } => self.open_task(id, user, place.0, change),
             Change::TaskMoved { .. } => {}
-            Change::TaskHeld { task, held } => self.change_task(id, *task, |row| {
+            Change::TaskHeld { task, held, at } => self.change_task(id, *task, |row| {
+                row.held_at = Some(*at);
                 row.state = match (held, row.started_at) {
                     (true, _) => TaskState::Suspended,
                     (false, Some(_)) => TaskState::Running,
@@ -227,6 +228,7 @@ impl Data {
                 received_at: *at,
                 not_before: *not_before,
                 after: after.clone(),
+                held_at: None,
                 started_at: None,
                 ended_at: None,
                 error: None,

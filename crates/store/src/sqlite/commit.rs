@@ -1,7 +1,9 @@
-//! The only way into the log. A batch is one transaction: it begins IMMEDIATE, so that from the first look on nobody else
-//! can change what the appends are judged by; the facts that the batch needs are read in the same trip; the admitted
-//! appends are written together, mostly in one more trip, which commits. An append of a stale epoch finds that its
-//! conversation's row has moved on and is refused before anything of it is written.
+//! The only way into the log. A batch is one transaction, and mostly one statement: it is judged by what the last commits
+//! left ([`super::recent`]), and its guards make the database refuse all of it if that is no longer so. Then, or if what is
+//! remembered does not admit every append, the facts are read first: the transaction begins IMMEDIATE, so that from the
+//! first look on nobody else can change what the appends are judged by, and the admitted ones are written and committed in
+//! a second trip. Every refusal is given there. An append of a stale epoch finds that its conversation's row has moved on
+//! and is refused before anything of it is written.
 
 use annie_core::{
     ids::{ConversationId, IntentId, Seq, TaskId},
@@ -10,7 +12,14 @@ use annie_core::{
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
-use super::{SqliteStore, rows::Columns, statements::Statements, writer::Pen, writes::Writes};
+use super::{
+    SqliteStore,
+    batch::{Batch, ROWS_MAX},
+    rows::Columns,
+    statements::Statements,
+    writer::Pen,
+    writes::Writes,
+};
 use crate::admission::{Admitted, Desk, Head, Needs, Planned, Proposal, Received};
 
 const WHAT: &str = "committing appends";
@@ -39,22 +48,66 @@ impl SqliteStore {
         }
     }
 
-    async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Result<Appended, AppendError>>, StoreError> {
+    async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
+        let needs = Needs::of(proposals);
         let mut pen = self.pen(WHAT).await?;
-        let mut desk = desk_of(&pen.begin(facts(&Needs::of(proposals))).await?)?;
-        let verdicts: Vec<_> = proposals.iter().map(|proposal| desk.judge(proposal)).collect();
-        let admitted: Vec<_> = proposals
-            .iter()
-            .zip(&verdicts)
-            .filter_map(|(proposal, verdict)| verdict.as_ref().ok().map(|admitted| (proposal, *admitted)))
-            .collect();
-        let written = write(&mut pen, &admitted).await;
-        if written.is_err() || admitted.is_empty() {
+        if let Some(verdicts) = at_once(&mut pen, &needs, proposals).await? {
+            return Ok(verdicts);
+        }
+        let mut desk = desk_of(&pen.begin(facts(&needs)).await?)?;
+        let verdicts = judge(&mut desk, proposals);
+        let written = match writes(proposals, &verdicts) {
+            Ok(batch) => write(&mut pen, batch).await,
+            Err(error) => Err(error),
+        };
+        if !matches!(written, Ok(true)) {
             pen.roll_back().await;
         }
         written?;
-        Ok(verdicts.into_iter().map(|v| v.map(|admitted| Appended { first: admitted.first })).collect())
+        pen.recent().learn(desk);
+        Ok(verdicts)
     }
+}
+
+type Verdict = Result<Appended, AppendError>;
+
+/// Everything in one trip, if what is remembered admits every append and still is so.
+async fn at_once(pen: &mut Pen<'_>, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
+    let (mut desk, mut batch) = pen.recent().facts(needs);
+    let verdicts = judge(&mut desk, proposals);
+    if verdicts.iter().any(Result::is_err) || proposals.iter().map(|p| p.events.len()).sum::<usize>() > ROWS_MAX {
+        return Ok(None);
+    }
+    batch.append(writes(proposals, &verdicts)?);
+    if batch.len() > ROWS_MAX {
+        return Ok(None);
+    }
+    for statement in batch.statements() {
+        if !pen.attempt(statement).await? {
+            return Ok(None);
+        }
+    }
+    pen.recent().learn(desk);
+    Ok(Some(verdicts))
+}
+
+/// The verdict on each append.
+fn judge(desk: &mut Desk, proposals: &[Proposal]) -> Vec<Verdict> {
+    let verdict = |proposal| desk.judge(proposal).map(|Admitted { first, .. }| Appended { first });
+    proposals.iter().map(verdict).collect()
+}
+
+/// What the admitted ones write.
+fn writes(proposals: &[Proposal], verdicts: &[Verdict]) -> Result<Batch, StoreError> {
+    let mut writes = Writes::default();
+    for (proposal, verdict) in proposals.iter().zip(verdicts) {
+        let Ok(Appended { first }) = verdict else { continue };
+        for ((event, changes), seq) in proposal.events.iter().zip((first.0..).map(Seq)) {
+            writes.event(proposal.conversation, &proposal.user, seq, event)?;
+            writes.project(proposal.conversation, &proposal.user, seq, changes);
+        }
+    }
+    Ok(writes.batch())
 }
 
 /// BEGIN, and the questions whose answers the batch is judged by. Lists are padded to a power of two by repeating their
@@ -121,18 +174,58 @@ fn desk_of(rows: &[SqliteRow]) -> Result<Desk, StoreError> {
     Ok(desk)
 }
 
-async fn write(pen: &mut Pen<'_>, admitted: &[(&Proposal, Admitted)]) -> Result<(), StoreError> {
-    if admitted.is_empty() {
-        return Ok(());
+/// Writes and commits, and says whether there was anything to write.
+async fn write(pen: &mut Pen<'_>, batch: Batch) -> Result<bool, StoreError> {
+    let mut statements = batch.statements();
+    let Some(mut last) = statements.next() else { return Ok(false) };
+    for next in statements {
+        pen.send(std::mem::replace(&mut last, next)).await?;
     }
-    let mut writes = Writes::default();
-    for (proposal, admitted) in admitted {
-        for ((event, changes), seq) in proposal.events.iter().zip(admitted.first.0..) {
-            writes.event(proposal.conversation, &proposal.user, Seq(seq), event)?;
-            writes.project(proposal.conversation, &proposal.user, Seq(seq), changes);
-        }
+    pen.commit(last).await?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::{
+        event::{EventBody, NewEvent},
+        ids::{AgentId, Epoch, NodeIncarnation, UserId},
+        ports::{Fence, Log},
+        time::Micros,
+    };
+
+    use super::*;
+    use crate::{Durability, SqliteOptions};
+
+    const CONVERSATION: ConversationId = ConversationId::from_uuid(Uuid::from_u128(1));
+
+    fn append(fence: Fence) -> Proposal {
+        let body = EventBody::Cancelled { text: String::new() };
+        let task = TaskId::from_uuid(Uuid::nil());
+        let event = NewEvent { at: Micros(1), task, agent: AgentId::orchestrator(), body };
+        Proposal::new(Append { conversation: CONVERSATION, user: UserId::local(), fence, events: vec![event] })
     }
-    let rest = writes.send(pen).await?;
-    pen.commit(rest).await?;
-    Ok(())
+
+    async fn goes_at_once(store: &SqliteStore, fence: Fence) -> bool {
+        let batch = [append(fence)];
+        let mut pen = store.pen(WHAT).await.unwrap();
+        at_once(&mut pen, &Needs::of(&batch), &batch).await.unwrap().is_some()
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_rightly_is_written_in_one_trip() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() };
+        let store = SqliteStore::open(folder.path(), options).await.unwrap();
+        assert!(!goes_at_once(&store, Fence::Owner(Epoch(1))).await, "nobody's conversation");
+        assert!(goes_at_once(&store, Fence::Inbox).await, "a new conversation");
+        let claim = store.claim(CONVERSATION, NodeIncarnation::from_uuid(Uuid::nil())).await.unwrap().unwrap();
+        assert!(goes_at_once(&store, Fence::Owner(claim.epoch)).await, "its owner's");
+        assert!(goes_at_once(&store, Fence::Inbox).await, "a door's");
+        assert!(!goes_at_once(&store, Fence::Owner(Epoch(0))).await, "an earlier owner's");
+        let mut moved = Statements::default();
+        moved.say("UPDATE conversations SET next_seq = next_seq + 1");
+        store.write(WHAT, moved).await.unwrap();
+        assert!(!goes_at_once(&store, Fence::Inbox).await, "of a row that has moved on");
+    }
 }

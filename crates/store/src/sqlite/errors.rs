@@ -11,6 +11,7 @@ const IOERR: i32 = 10;
 const CORRUPT: i32 = 11;
 const FULL: i32 = 13;
 const CANTOPEN: i32 = 14;
+const CONSTRAINT: i32 = 19;
 const NOTADB: i32 = 26;
 /// The shared-memory file beside the database could not grow: no space for it.
 const IOERR_SHMSIZE: i32 = 10 | 19 << 8;
@@ -40,11 +41,18 @@ pub(super) fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
     StoreError { kind: StoreErrorKind::Corrupt, what, detail: detail.to_string() }
 }
 
+/// Whether a constraint of a table, or a guard, forbids a write.
+pub(super) fn is_constraint(error: &sqlx::Error) -> bool {
+    code_of(error).is_some_and(|code| code & 0xff == CONSTRAINT)
+}
+
+fn code_of(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
 fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     match error {
-        sqlx::Error::Database(error) => {
-            error.code().and_then(|code| code.parse().ok()).map_or(StoreErrorKind::Internal, kind_of_code)
-        }
+        sqlx::Error::Database(_) => code_of(error).map_or(StoreErrorKind::Internal, kind_of_code),
         sqlx::Error::Io(error) => kind_of_io(error),
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => StoreErrorKind::Unavailable,
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Corrupt,

@@ -13,9 +13,10 @@ use super::{
     rows::{Columns, signed},
     statements::{Statements, arguments},
 };
+use crate::admission::Head;
 
 const CLAIM: &str = "UPDATE conversations SET owner_node = ?, owner_epoch = owner_epoch + 1 WHERE id = ? \
-     RETURNING owner_epoch, next_seq - 1";
+     RETURNING owner_epoch, next_seq, user_id";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 AND seq > $2 \
      ORDER BY seq LIMIT $3";
 const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 \
@@ -38,13 +39,13 @@ impl Log for SqliteStore {
         Box::pin(async move {
             let mut statements = Statements::default();
             statements.say(CLAIM).with(by.uuid()).with(conversation.uuid());
-            let rows = self.write("claiming a conversation", statements).await?;
-            rows.first()
-                .map(|row| {
-                    let mut row = Columns::of(row);
-                    Ok(Claim { epoch: row.epoch()?, last: row.seq()? })
-                })
-                .transpose()
+            let mut pen = self.pen("claiming a conversation").await?;
+            let rows = pen.send(statements).await?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let mut row = Columns::of(row);
+            let (epoch, next) = (row.epoch()?, row.seq()?);
+            pen.recent().learn_head(conversation, Head { user: row.user()?, epoch, next });
+            Ok(Some(Claim { epoch, last: Seq(next.0.saturating_sub(1)) }))
         })
     }
 

@@ -6,6 +6,7 @@
 //! One file for each noun, each with its SQL beside its use.
 
 mod absence;
+mod batch;
 mod breakers;
 mod commit;
 mod errors;
@@ -15,7 +16,9 @@ mod log;
 mod memories;
 mod operations;
 mod outbox;
+mod readers;
 mod rebuild;
+mod recent;
 mod records;
 mod rows;
 mod statements;
@@ -33,16 +36,15 @@ use std::{
 
 use annie_core::ports::{Fut, Store, StoreError, StoreErrorKind};
 use sqlx::{
-    ConnectOptions, SqlitePool,
+    AssertSqlSafe, ConnectOptions,
     migrate::Migrator,
-    sqlite::{
-        SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-    },
+    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
 
 use absence::Absence;
 use errors::{failed, failed_io};
+use readers::Readers;
 use writer::Writer;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -57,6 +59,8 @@ const WRITER_STATEMENTS_MAX: usize = 512;
 const CHECKPOINT_PAGES: &str = "4000";
 /// Pages that the writer keeps in memory: 16 MB (SQLite takes a negative number for KiB).
 const WRITER_CACHE_KIB: &str = "-16384";
+/// Rows that may wait between a connection's thread and who asked; when there are more, the two wait for each other.
+const ROWS_WAITING_MAX: usize = 512;
 /// Bytes of a database page.
 const PAGE_BYTES: u64 = 4096;
 
@@ -92,7 +96,7 @@ impl Default for SqliteOptions {
 /// The store on SQLite.
 pub struct SqliteStore {
     writer: Mutex<Option<Writer>>,
-    readers: SqlitePool,
+    readers: Readers,
     no_memories: Absence,
     no_open_todos: Absence,
 }
@@ -113,15 +117,12 @@ impl SqliteStore {
             .await
             .map_err(failed("opening the database"))?;
         MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(errors::failed_migration)?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(options.readers_max.max(1))
-            .min_connections(1)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(false)
-            .connect_with(connect.read_only(true).create_if_missing(false))
+        sqlx::raw_sql(AssertSqlSafe(batch::definition()))
+            .execute(&mut connection)
             .await
-            .map_err(failed("opening the database for reading"))?;
+            .map_err(failed("preparing the writer"))?;
+        let readers =
+            Readers::open(connect.read_only(true).create_if_missing(false), options.readers_max.max(1)).await?;
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
         Ok(Self { writer, readers, no_memories: Absence::default(), no_open_todos: Absence::default() })
     }
@@ -133,7 +134,7 @@ impl SqliteStore {
         sql: &'static str,
         arguments: SqliteArguments,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        sqlx::query_with(sql, arguments).fetch_all(&self.readers).await.map_err(failed(what))
+        self.readers.rows(what, sql, arguments).await
     }
 }
 
@@ -150,6 +151,7 @@ fn connect_options(folder: &Path, options: &SqliteOptions) -> SqliteConnectOptio
         .foreign_keys(true)
         .busy_timeout(Duration::from_millis(options.busy_timeout_ms))
         .statement_cache_capacity(WRITER_STATEMENTS_MAX)
+        .row_buffer_size(ROWS_WAITING_MAX)
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("temp_store", "memory")
         .disable_statement_logging();

@@ -90,9 +90,8 @@ async fn fold_conversation(pen: &mut Pen<'_>, conversation: ConversationId, user
             writes.project(conversation, user, seq, &projection::changes(&NewEvent { at, task, agent, body }));
             last = seq;
         }
-        let rest = writes.send(pen).await?;
-        if !rest.is_empty() {
-            pen.send(rest).await?;
+        for statement in writes.batch().statements() {
+            pen.send(statement).await?;
         }
         read += page.len() as u64;
     }

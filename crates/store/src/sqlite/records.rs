@@ -23,17 +23,17 @@ const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, ow
      FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+     after_ids, held_at, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
 const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
+     after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
      ORDER BY received_at DESC, id DESC LIMIT $2";
 pub(super) const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 \
+     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 \
      AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
      AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 
 const INTENTS: &str = "SELECT id, task_id, skill, effect, state, attempts FROM intents WHERE task_id = $1 \
@@ -142,6 +142,7 @@ fn task_of(row: &SqliteRow) -> Result<TaskRow, StoreError> {
         received_at: row.at()?,
         not_before: row.maybe_at()?,
         after: row.maybe_json()?.unwrap_or_default(),
+        held_at: row.maybe_at()?,
         started_at: row.maybe_at()?,
         ended_at: row.maybe_at()?,
         error: row.take()?,

@@ -95,10 +95,6 @@ impl Statements {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
     pub fn finish(self) -> Result<(String, SqliteArguments), sqlx::Error> {
         Ok((self.text, self.bound.finish()?))
     }

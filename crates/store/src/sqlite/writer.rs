@@ -8,21 +8,27 @@ use sqlx::{
     AssertSqlSafe, Connection,
     sqlite::{SqliteConnection, SqliteRow},
 };
-use tokio::sync::MutexGuard;
+use tokio::sync::{MappedMutexGuard, MutexGuard};
 
-use super::{SqliteStore, errors::failed, statements::Statements};
+use super::{
+    SqliteStore,
+    errors::{failed, is_constraint},
+    recent::Recent,
+    statements::Statements,
+};
 
 /// The connection, and whether a transaction may be open on it.
 pub(super) struct Writer {
     connection: SqliteConnection,
     open: bool,
+    recent: Recent,
     /// Held, never read: the system frees the folder's lock with the file, however the process ends.
     _lock: File,
 }
 
 impl Writer {
-    pub const fn new(connection: SqliteConnection, lock: File) -> Self {
-        Self { connection, open: false, _lock: lock }
+    pub fn new(connection: SqliteConnection, lock: File) -> Self {
+        Self { connection, open: false, recent: Recent::default(), _lock: lock }
     }
 
     /// Moves the write-ahead log into the database and closes; what fails here costs the next start some time, no data.
@@ -49,28 +55,29 @@ impl Writer {
         }
     }
 
-    async fn send(&mut self, what: &'static str, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
-        let (text, arguments) = statements.finish().map_err(failed(what))?;
-        let query = sqlx::query_with(AssertSqlSafe(text), arguments);
-        query.fetch_all(&mut self.connection).await.map_err(failed(what))
+    async fn send(&mut self, statements: Statements) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        let (text, arguments) = statements.finish()?;
+        sqlx::query_with(AssertSqlSafe(text), arguments).fetch_all(&mut self.connection).await
     }
 }
 
 /// The writer in somebody's hands.
 pub(super) struct Pen<'a> {
-    guard: MutexGuard<'a, Option<Writer>>,
+    writer: MappedMutexGuard<'a, Writer>,
     what: &'static str,
 }
 
 impl SqliteStore {
     /// Waits for the writer.
     pub(super) async fn pen(&self, what: &'static str) -> Result<Pen<'_>, StoreError> {
-        let mut guard = self.writer.lock().await;
-        match guard.as_mut() {
-            Some(writer) => writer.roll_back().await,
-            None => return Err(closed(what)),
-        }
-        Ok(Pen { guard, what })
+        let guard = self.writer.lock().await;
+        let mut writer = MutexGuard::try_map(guard, Option::as_mut).map_err(|_| StoreError {
+            kind: StoreErrorKind::Unavailable,
+            what,
+            detail: "the store is closed".to_owned(),
+        })?;
+        writer.roll_back().await;
+        Ok(Pen { writer, what })
     }
 
     /// One statement that is a transaction of its own.
@@ -82,18 +89,21 @@ impl SqliteStore {
 impl Pen<'_> {
     /// Statements outside of a transaction or within an open one.
     pub async fn send(&mut self, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
-        let what = self.what;
-        match self.guard.as_mut() {
-            Some(writer) => writer.send(what, statements).await,
-            None => Err(closed(what)),
+        self.writer.send(statements).await.map_err(failed(self.what))
+    }
+
+    /// One statement that is a transaction of its own. Whether it was done; not, if a constraint forbids it.
+    pub async fn attempt(&mut self, statement: Statements) -> Result<bool, StoreError> {
+        match self.writer.send(statement).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_constraint(&error) => Ok(false),
+            Err(error) => Err(failed(self.what)(error)),
         }
     }
 
     /// Statements of which the first is BEGIN.
     pub async fn begin(&mut self, statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
-        if let Some(writer) = self.guard.as_mut() {
-            writer.open = true;
-        }
+        self.writer.open = true;
         self.send(statements).await
     }
 
@@ -101,20 +111,17 @@ impl Pen<'_> {
     pub async fn commit(&mut self, mut statements: Statements) -> Result<Vec<SqliteRow>, StoreError> {
         statements.say("COMMIT;");
         let rows = self.send(statements).await?;
-        if let Some(writer) = self.guard.as_mut() {
-            writer.open = false;
-        }
+        self.writer.open = false;
         Ok(rows)
     }
 
     /// Gives the transaction up.
     pub async fn roll_back(&mut self) {
-        if let Some(writer) = self.guard.as_mut() {
-            writer.roll_back().await;
-        }
+        self.writer.roll_back().await;
     }
-}
 
-fn closed(what: &'static str) -> StoreError {
-    StoreError { kind: StoreErrorKind::Unavailable, what, detail: "the store is closed".to_owned() }
+    /// What the last commits left.
+    pub fn recent(&mut self) -> &mut Recent {
+        &mut self.writer.recent
+    }
 }

@@ -1,6 +1,4 @@
-//! What a batch writes, gathered by table, so that a batch of any size is a handful of statements. A statement takes up to
-//! [`ROWS_MAX`] rows; fewer are filled up to a power of two with rows of nothing, so that few different texts exist and
-//! their prepared statements are found again. Several changes of one row are folded into one.
+//! What a batch writes, gathered by table; several changes of one row are folded into one.
 
 use std::collections::BTreeMap;
 
@@ -13,101 +11,10 @@ use annie_core::{
 };
 
 use super::{
+    batch::{Batch, Kind},
     rows::{json, signed},
-    statements::{Cell, Statements},
-    writer::Pen,
+    statements::Cell,
 };
-
-/// Most rows in one statement.
-const ROWS_MAX: usize = 32;
-
-/// One statement over many rows: `head`, the rows, `tail`.
-struct Bulk {
-    head: &'static str,
-    row: &'static str,
-    tail: &'static str,
-    /// The same for a single row, where that is cheaper: an UPDATE over rows gathers them in a table of its own first.
-    one: Option<&'static str>,
-}
-
-const CONVERSATIONS: Bulk = Bulk {
-    head: "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
-        SELECT column1, column2, 0, column3, column4, column5, column6 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO UPDATE SET next_seq = excluded.next_seq, \
-        updated_at = max(updated_at, excluded.updated_at), title = iif(title = '', excluded.title, title);",
-    one: None,
-};
-const EVENTS: Bulk = Bulk {
-    head: "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) SELECT * FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL;",
-    one: None,
-};
-const TASKS: Bulk = Bulk {
-    head: "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-        received_at, not_before, after_ids, state) SELECT *, 'queued' FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL;",
-    one: None,
-};
-/// Before [`MOVES`]: only the event that ends a task makes it a dead letter.
-const LETTERS: Bulk = Bulk {
-    head: "INSERT INTO letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
-        failed_at, changed_at, state) SELECT *, 'waiting' FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL AND EXISTS (SELECT 1 FROM tasks WHERE id = column1 \
-        AND conversation_id = column2 AND state IN ('queued', 'running', 'suspended')) ON CONFLICT DO NOTHING;",
-    one: None,
-};
-const MOVES: Bulk = Bulk {
-    head: "UPDATE tasks SET state = coalesce(column1, iif(column2, iif(started_at IS NULL, 'queued', 'running'), state)), \
-        started_at = coalesce(started_at, column3), ended_at = column4, error = column5, \
-        priority = coalesce(column6, priority), not_before = coalesce(column7, not_before) FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE id = column8 AND conversation_id = column9 AND state IN ('queued', 'running', 'suspended');",
-    one: Some(
-        "UPDATE tasks SET state = coalesce(?, iif(?, iif(started_at IS NULL, 'queued', 'running'), state)), \
-        started_at = coalesce(started_at, ?), ended_at = ?, error = ?, priority = coalesce(?, priority), \
-        not_before = coalesce(?, not_before) \
-        WHERE id = ? AND conversation_id = ? AND state IN ('queued', 'running', 'suspended');",
-    ),
-};
-const PLANS: Bulk = Bulk {
-    head: "INSERT INTO intents (id, conversation_id, task_id, seq, place, skill, effect, planned_at, changed_at, state, \
-        attempts) SELECT *, 'planned', 0 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING;",
-    one: None,
-};
-const RUNS: Bulk = Bulk {
-    head: "UPDATE intents SET state = column1, attempts = attempts + column2, changed_at = column3 FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?)",
-    tail: ") WHERE id = column4 AND conversation_id = column5 AND state <> 'done';",
-    one: Some(
-        "UPDATE intents SET state = ?, attempts = attempts + ?, changed_at = ? \
-        WHERE id = ? AND conversation_id = ? AND state <> 'done';",
-    ),
-};
-const OUTBOX: Bulk = Bulk {
-    head: "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at) SELECT * FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING;",
-    one: None,
-};
-const OPERATIONS: Bulk = Bulk {
-    head: "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, expires_at) \
-        SELECT * FROM (VALUES ",
-    row: "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    tail: ") WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING;",
-    one: None,
-};
-/// Sent one by one: the first of several is the one that counts, if what it moves came before it.
-const MOVE_LETTER: &str = "UPDATE letters SET state = ?, retried_by = ?, changed_at = ? \
-     WHERE task_id = ? AND conversation_id = ? AND seq < ? AND state = 'waiting';";
-/// Sent one by one, as [`MOVE_LETTER`].
-const CLOSE_OPERATION: &str = "UPDATE operations SET closed_by = ?, closed_at = ? \
-     WHERE id = ? AND conversation_id = ? AND seq < ? AND closed_by IS NULL;";
 
 /// What becomes of a conversation's row.
 struct Moved {
@@ -139,6 +46,7 @@ struct Move {
     error: Option<String>,
     priority: Option<Priority>,
     not_before: Option<Micros>,
+    held_at: Option<Micros>,
 }
 
 /// What becomes of an intent's row.
@@ -201,9 +109,12 @@ impl Writes {
             match change {
                 Change::TaskOpened { .. } => self.open_task(conversation, user, seq, change),
                 Change::TaskMoved { .. } => self.move_task(conversation, seq, change),
-                Change::TaskHeld { task, held } => {
+                Change::TaskHeld { task, held, at } => {
                     let to = if *held { Where::In(TaskState::Suspended) } else { Where::LetGo };
-                    self.change_task(conversation, *task, |row| row.to = to);
+                    self.change_task(conversation, *task, |row| {
+                        row.to = to;
+                        row.held_at = Some(*at);
+                    });
                 }
                 Change::TaskReprioritised { task, priority } => {
                     self.change_task(conversation, *task, |row| row.priority = Some(*priority));
@@ -223,7 +134,6 @@ impl Writes {
                     Cell::Number(place),
                     Cell::Text(skill.clone()),
                     Cell::Word(effect.as_str()),
-                    Cell::Number(at.0),
                     Cell::Number(at.0),
                 ]),
                 Change::IntentStarted { intent, at } => {
@@ -342,7 +252,6 @@ impl Writes {
             Cell::Number(letter.since.0),
             letter.retry_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             Cell::Number(at.0),
-            Cell::Number(at.0),
         ]);
     }
 
@@ -354,92 +263,37 @@ impl Writes {
         run
     }
 
-    /// Sends everything but the last statements, which are answered, for the caller to send with what ends the
-    /// transaction.
-    pub async fn send(self, pen: &mut Pen<'_>) -> Result<Statements, StoreError> {
+    /// The rows, those first that others refer to, and a letter before the end of its task: only the event that ends a task
+    /// makes it a dead letter.
+    pub fn batch(self) -> Batch {
         let conversations = self.conversations.into_iter().map(|(id, moved)| moved.cells(id)).collect();
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
-        let mut pending = Statements::default();
-        for (bulk, rows) in [
-            (CONVERSATIONS, conversations),
-            (EVENTS, self.events),
-            (TASKS, self.tasks),
-            (LETTERS, self.letters),
-            (MOVES, moves),
-            (PLANS, self.plans),
-            (RUNS, runs),
-            (OUTBOX, self.outbox),
-            (OPERATIONS, self.operations),
+        let mut batch = Batch::default();
+        for (kind, rows) in [
+            (Kind::Conversation, conversations),
+            (Kind::Event, self.events),
+            (Kind::Task, self.tasks),
+            (Kind::Letter, self.letters),
+            (Kind::Move, moves),
+            (Kind::Plan, self.plans),
+            (Kind::Run, runs),
+            (Kind::Outbox, self.outbox),
+            (Kind::Operation, self.operations),
+            (Kind::LetterMove, self.letter_moves),
+            (Kind::OperationEnd, self.operation_ends),
         ] {
-            bulk.send(pen, &mut pending, rows).await?;
+            for cells in rows {
+                batch.row(kind, cells);
+            }
         }
-        for (sql, rows) in [(MOVE_LETTER, self.letter_moves), (CLOSE_OPERATION, self.operation_ends)] {
-            send_each(pen, &mut pending, sql, rows).await?;
-        }
-        Ok(pending)
+        batch
     }
-}
-
-/// A statement for each row, in order.
-async fn send_each(
-    pen: &mut Pen<'_>,
-    pending: &mut Statements,
-    sql: &'static str,
-    rows: Vec<Vec<Cell>>,
-) -> Result<(), StoreError> {
-    for (row, n) in rows.into_iter().zip(1..) {
-        pending.say(sql);
-        for cell in row {
-            pending.cell(cell);
-        }
-        if n % ROWS_MAX == 0 {
-            pen.send(std::mem::take(pending)).await?;
-        }
-    }
-    Ok(())
 }
 
 /// Words as one JSON list.
 fn list(words: impl Iterator<Item = String>) -> Cell {
     Cell::Text(serde_json::Value::from(words.collect::<Vec<_>>()).to_string())
-}
-
-impl Bulk {
-    /// Full statements go out one by one; the rest waits with what waits already.
-    async fn send(
-        &self,
-        pen: &mut Pen<'_>,
-        pending: &mut Statements,
-        mut rows: Vec<Vec<Cell>>,
-    ) -> Result<(), StoreError> {
-        while rows.len() >= ROWS_MAX {
-            let rest = rows.split_off(ROWS_MAX);
-            if !pending.is_empty() {
-                pen.send(std::mem::take(pending)).await?;
-            }
-            let mut full = Statements::default();
-            self.say(&mut full, rows);
-            pen.send(full).await?;
-            rows = rest;
-        }
-        if !rows.is_empty() {
-            self.say(pending, rows);
-        }
-        Ok(())
-    }
-
-    fn say(&self, statements: &mut Statements, rows: Vec<Vec<Cell>>) {
-        let places = rows.len().next_power_of_two();
-        let nothing = (places - rows.len()) * rows.first().map_or(0, Vec::len);
-        match self.one {
-            Some(one) if places == 1 => statements.say(one),
-            _ => statements.say(self.head).say_list(self.row, places).say(self.tail),
-        };
-        for cell in rows.into_iter().flatten().chain(std::iter::repeat_n(Cell::Nothing, nothing)) {
-            statements.cell(cell);
-        }
-    }
 }
 
 impl Moved {
@@ -471,6 +325,7 @@ impl Move {
             self.error.map_or(Cell::Nothing, Cell::Text),
             self.priority.map_or(Cell::Nothing, |priority| Cell::Word(priority.as_str())),
             self.not_before.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
+            self.held_at.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             Cell::Id(task.uuid()),
             Cell::Id(conversation.uuid()),
         ]

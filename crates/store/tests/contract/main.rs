@@ -14,6 +14,7 @@ mod operations;
 mod outbox;
 mod plain;
 mod records;
+mod remembered;
 mod sqlite_only;
 mod stores;
 mod tasks;

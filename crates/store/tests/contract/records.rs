@@ -28,6 +28,7 @@ pub async fn a_task_moves_from_queued_to_its_end_and_never_leaves_it(store: Arc<
         received_at: Micros(10),
         not_before: None,
         after: Vec::new(),
+        held_at: None,
         started_at: None,
         ended_at: None,
         error: None,

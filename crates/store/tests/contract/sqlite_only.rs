@@ -20,11 +20,11 @@ use tempfile::TempDir;
 
 use crate::{make::*, stores::quick};
 
-async fn open(folder: &Path) -> SqliteStore {
+pub async fn open(folder: &Path) -> SqliteStore {
     SqliteStore::open(folder, quick()).await.unwrap()
 }
 
-async fn beside(folder: &Path) -> SqliteConnection {
+pub async fn beside(folder: &Path) -> SqliteConnection {
     let url = format!("sqlite://{}", folder.join("annie.db").display());
     SqliteConnection::connect(&url).await.unwrap()
 }

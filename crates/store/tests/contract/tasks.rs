@@ -60,6 +60,7 @@ pub async fn a_held_task_is_suspended_and_goes_on_where_it_was(store: Arc<dyn St
     }
     let ended = row(&*store, 1).await;
     assert_eq!((ended.started_at, ended.ended_at), (Some(Micros(6)), Some(Micros(11))));
+    assert_eq!(ended.held_at, Some(Micros(10)), "when it was last held back or let go on");
 }
 
 pub async fn a_held_task_is_open_work(store: Arc<dyn Store>) {

@@ -1,0 +1,112 @@
+//! What the store remembers of its last commits decides nothing: a row that somebody else changed beneath it is noticed.
+
+use annie_core::{
+    ids::{ConversationId, Epoch, IntentId, Seq},
+    ports::{AppendError, Appended, Log, Records},
+    skill::Effect,
+};
+use sqlx::{Executor, SqliteConnection};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::{
+    make::*,
+    sqlite_only::{beside, open},
+};
+
+async fn change(db: &mut SqliteConnection, sql: &'static str) {
+    assert!(db.execute(sql).await.unwrap().rows_affected() > 0, "{sql}");
+}
+
+#[tokio::test]
+async fn an_owner_whose_conversation_was_taken_beneath_the_store_is_fenced() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
+    let other = opened(&store, conversation(2), "ann", task(2), 1).await;
+    commit(&store, owned(conversation(1), "ann", epoch, vec![started(task(1), 2)])).await.unwrap();
+    let mut db = beside(folder.path()).await;
+    change(&mut db, "UPDATE conversations SET owner_epoch = owner_epoch + 1 WHERE next_seq = 3").await;
+    let batch = vec![
+        owned(conversation(1), "ann", epoch, vec![answered(task(1), "stale", 3)]),
+        owned(conversation(2), "ann", other, vec![started(task(2), 3)]),
+    ];
+    let answers = store.commit(batch).await;
+    assert_eq!(answers, [Err(AppendError::Fenced), Ok(Appended { first: Seq(2) })]);
+    assert_eq!((length(&store, conversation(1)).await, length(&store, conversation(2)).await), (2, 2));
+    let new = Epoch(epoch.0 + 1);
+    let owner = owned(conversation(1), "ann", new, vec![answered(task(1), "fresh", 4)]);
+    assert_eq!(commit(&store, owner).await, Ok(Appended { first: Seq(3) }));
+}
+
+#[tokio::test]
+async fn an_event_written_beneath_the_store_keeps_its_place() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
+    let mut db = beside(folder.path()).await;
+    change(
+        &mut db,
+        "INSERT INTO events SELECT conversation_id, 2, at, task_id, agent_id, kind, v, body FROM events; \
+         UPDATE conversations SET next_seq = 3",
+    )
+    .await;
+    let owner = owned(conversation(1), "ann", epoch, vec![started(task(1), 2)]);
+    assert_eq!(commit(&store, owner).await, Ok(Appended { first: Seq(3) }));
+    let door = inbox(conversation(1), "ann", vec![received(task(2), "b", "x", 3)]);
+    assert_eq!(commit(&store, door).await, Ok(Appended { first: Seq(4) }));
+}
+
+#[tokio::test]
+async fn a_conversation_made_beneath_the_store_is_its_users() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let mut db = beside(folder.path()).await;
+    change(&mut db, "INSERT INTO conversations VALUES (zeroblob(16), 'bob', NULL, 0, 1, '', 1, 1)").await;
+    let nil = ConversationId::from_uuid(Uuid::nil());
+    let refused = commit(&store, inbox(nil, "ann", vec![received(task(1), "a", "x", 1)])).await;
+    assert_eq!(refused, Err(AppendError::WrongOwner));
+    assert_eq!(length(&store, nil).await, 0);
+    let his = commit(&store, inbox(nil, "bob", vec![received(task(1), "a", "x", 1)])).await;
+    assert_eq!(his, Ok(Appended { first: Seq(1) }));
+}
+
+#[tokio::test]
+async fn a_message_stored_beneath_the_store_is_a_duplicate() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    opened(&store, conversation(1), "ann", task(1), 1).await;
+    let mut db = beside(folder.path()).await;
+    change(&mut db, "UPDATE tasks SET client_id = 'other'").await;
+    let door = inbox(conversation(2), "ann", vec![received(task(2), "other", "x", 3)]);
+    let refused = commit(&store, door).await;
+    assert!(matches!(refused, Err(AppendError::Duplicate { seq: Seq(1), same: false, .. })), "{refused:?}");
+    assert_eq!(length(&store, conversation(2)).await, 0);
+}
+
+#[tokio::test]
+async fn a_once_run_that_was_started_or_planned_beneath_the_store_does_not_start_again() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
+    let plan = |n| plans(task(1), vec![planned(intent(n), "mail.send", Effect::Once)], 2);
+    let mine = |events| owned(conversation(1), "ann", epoch, events);
+    commit(&store, mine(vec![plan(1)])).await.unwrap();
+    let mut db = beside(folder.path()).await;
+    change(&mut db, "UPDATE intents SET state = 'started'").await;
+    let start = commit(&store, mine(vec![run_started(task(1), intent(1), 3)])).await;
+    assert_eq!(start, Err(AppendError::AlreadyStarted(intent(1))));
+    // Nobody here remembers this one, but the table does.
+    change(
+        &mut db,
+        "INSERT INTO intents SELECT zeroblob(16), conversation_id, task_id, seq, 9, skill, effect, state, attempts, \
+         planned_at, changed_at FROM intents",
+    )
+    .await;
+    let nil = IntentId::from_uuid(Uuid::nil());
+    let plan = plans(task(1), vec![planned(nil, "mail.send", Effect::Once)], 4);
+    let start = commit(&store, mine(vec![plan, run_started(task(1), nil, 4)])).await;
+    assert_eq!(start, Err(AppendError::AlreadyStarted(nil)));
+    assert_eq!(length(&store, conversation(1)).await, 2);
+    assert_eq!(store.intents(task(1)).await.unwrap().iter().map(|i| i.attempts).sum::<u32>(), 0);
+}
