@@ -3,9 +3,13 @@
 
 use std::sync::Arc;
 
-use annie_core::{event::Event, ids::ConversationId, ids::TaskId, ports::Draft};
+use annie_core::{
+    event::Event,
+    ids::{ConversationId, TaskId, UserId},
+    ports::Draft,
+};
 use dashmap::DashMap;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// Something live.
 #[derive(Debug, Clone)]
@@ -28,10 +32,12 @@ pub enum Live {
 /// Live items that a slow subscriber may be behind before it has to read the log.
 const BEHIND_MAX: usize = 1_024;
 
-/// One channel per conversation that somebody listens to.
+/// One channel per conversation that somebody listens to, and one per user who wants to be notified.
 #[derive(Default)]
 pub struct Hub {
     topics: DashMap<ConversationId, broadcast::Sender<Live>>,
+    /// What travels is only that there is something new: it is read from the store, in its order.
+    users: DashMap<UserId, watch::Sender<u64>>,
 }
 
 impl Hub {
@@ -69,5 +75,30 @@ impl Hub {
     /// Forgets a conversation that nobody listens to any more.
     pub fn sweep(&self, conversation: ConversationId) {
         self.topics.remove_if(&conversation, |_, topic| topic.receiver_count() == 0);
+    }
+
+    /// Tells whoever listens for a user that there is a new notification.
+    pub fn announce_notice(&self, user: &UserId) {
+        if let Some(topic) = self.users.get(user) {
+            topic.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// There may be notifications that nobody was told of: everybody looks.
+    pub fn unsure_of_notices(&self) {
+        for topic in &self.users {
+            topic.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Listens for a user's notifications from now on.
+    #[must_use]
+    pub fn listen_for_notices(&self, user: &UserId) -> watch::Receiver<u64> {
+        self.users.entry(user.clone()).or_insert_with(|| watch::channel(0).0).subscribe()
+    }
+
+    /// Forgets a user for whom nobody listens any more.
+    pub fn sweep_user(&self, user: &UserId) {
+        self.users.remove_if(user, |_, topic| topic.receiver_count() == 0);
     }
 }

@@ -2,14 +2,19 @@
 //!
 //! [`Kernel`] is what the doors hold. The rest is the tree of design 3.
 
+mod backend;
 mod breaker;
 mod conversations;
 mod effects;
 mod engine;
+mod expiry;
 mod hub;
 mod jobs;
 mod kernel;
+mod letters;
 mod log_writer;
+mod lookout;
+mod notify;
 mod observe;
 mod operations;
 mod park;
@@ -24,7 +29,8 @@ mod wiring;
 
 pub use engine::Control;
 pub use kernel::{
-    Follow, Health, Kernel, KernelError, Operation, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
+    Follow, Health, Kernel, KernelError, LetterDetail, NoticeStream, Operation, OperationResult, PAGE_MAX, Parts,
+    StopReason, StreamItem, Submission, Submitted,
 };
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};

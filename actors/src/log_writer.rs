@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     event::{Event, EventBody},
-    ids::Seq,
+    ids::{ConversationId, Seq},
     ports::{Append, AppendError, Appended, Store},
 };
 use serde_json::{Value, json};
@@ -18,7 +18,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     conversations::ConversationsMsg,
+    expiry::ExpiryMsg,
     hub::{Hub, Live},
+    letters::LettersMsg,
+    notify::NotifyMsg,
     observe::{Context, Handle, Named, Node, NodeError, SendError},
     tasks::{Tasks, caught},
 };
@@ -75,6 +78,20 @@ pub struct LogArgs {
     pub hub: Arc<Hub>,
     /// Whom to wake.
     pub conversations: Handle<ConversationsMsg>,
+    /// Who works on what is stored beside the conversations.
+    pub keepers: Keepers,
+}
+
+/// Who works on what is stored beside the conversations: each hears that there is something new, and reads it itself. If
+/// one does not hear it, the next time or its next life finds it.
+#[derive(Clone)]
+pub struct Keepers {
+    /// Of final words.
+    pub(crate) notifier: Handle<NotifyMsg>,
+    /// Of dead letters.
+    pub(crate) letters: Handle<LettersMsg>,
+    /// Of long-running operations.
+    pub(crate) expiry: Handle<ExpiryMsg>,
 }
 
 type Waiting = (Append, oneshot::Sender<Result<Appended, AppendError>>);
@@ -179,7 +196,8 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                 if wakes(&event.body) {
                     wake(args, conversation, user.clone(), Some(event.clone()));
                 }
-                args.hub.publish(conversation, Live::Event(event));
+                args.hub.publish(conversation, Live::Event(event.clone()));
+                tell_keepers(args, conversation, &event);
             }
         }
         // A repeat: its first wake-up may have been lost with whoever was to give it.
@@ -190,16 +208,34 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
     }
 }
 
+/// Tells who works on what an event left beside the conversation. Lost where nobody lives.
+fn tell_keepers(args: &LogArgs, conversation: ConversationId, event: &Event) {
+    let Keepers { notifier, letters, expiry } = &args.keepers;
+    let (mut has_word, mut has_letter, mut has_operation) = (event.body.is_final(), false, false);
+    match &event.body {
+        EventBody::Failed { letter, .. } => has_letter = letter.is_some(),
+        EventBody::Received(inbound) => has_letter = inbound.retry.is_some(),
+        EventBody::LetterMoved { .. } => (has_word, has_letter) = (true, true),
+        EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
+        _ => {}
+    }
+    if has_word {
+        let is_heard = event.body.is_final() && args.hub.has_listeners(conversation);
+        let _ = notifier.cast(NotifyMsg::New { heard: is_heard.then_some(event.task) });
+    }
+    if has_letter {
+        let _ = letters.cast(LettersMsg::New);
+    }
+    if has_operation {
+        let _ = expiry.cast(ExpiryMsg::New);
+    }
+}
+
 const fn wakes(body: &EventBody) -> bool {
     matches!(body, EventBody::Received(_))
 }
 
-fn wake(
-    args: &LogArgs,
-    conversation: annie_core::ids::ConversationId,
-    user: annie_core::ids::UserId,
-    event: Option<Arc<Event>>,
-) {
+fn wake(args: &LogArgs, conversation: ConversationId, user: annie_core::ids::UserId, event: Option<Arc<Event>>) {
     // If nobody lives there, its next life scans the log.
     args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
 }

@@ -33,7 +33,11 @@ impl OperationKeys {
 
     /// What a run may start.
     pub fn grant(&self, intent: IntentId) -> OperationGrant {
-        let id = OperationId::for_intent(intent);
+        self.of(OperationId::for_intent(intent))
+    }
+
+    /// What whoever brings an operation's result needs.
+    pub fn of(&self, id: OperationId) -> OperationGrant {
         let key = self.mac(id).finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         OperationGrant { id, key, path: format!("/api/v1/resume/{id}") }
     }
@@ -63,11 +67,13 @@ mod tests {
 
     #[test]
     fn a_key_opens_its_own_operation_in_its_own_installation_only() {
-        let intent = |call: &str| IntentId::for_call(TaskId::from_uuid(uuid::Uuid::nil()), &AgentId::orchestrator(), call);
+        let task: TaskId = format!("task_{:032}", 0).parse().unwrap();
+        let intent = |call: &str| IntentId::for_call(task, &AgentId::orchestrator(), call);
         let keys = OperationKeys::new([1; 32]);
         let (one, two) = (keys.grant(intent("one")), keys.grant(intent("two")));
         assert!(keys.fits(one.id, &one.key));
         assert_eq!(keys.grant(intent("one")), one, "a run that is repeated gets the same key");
+        assert_eq!(keys.of(one.id), one);
         assert!(!keys.fits(two.id, &one.key));
         assert!(!OperationKeys::new([2; 32]).fits(one.id, &one.key));
         for bad in ["", "x", "zz", "0", &one.key[..62], &one.key.to_uppercase()[..10], "ääää"] {

@@ -8,6 +8,7 @@ use annie_core::{
     ids::NodeIncarnation,
     limits::{Deadlines, TurnLimits},
     message::ModelError,
+    notice::NotifyLimits,
     ports::{Catalog, Env, Model, SkillRunner, Store},
     route::{BackendFacts, FailOver, RouteMode, RouteTable, fail_over},
 };
@@ -30,6 +31,8 @@ pub struct Backend {
     pub name: String,
     /// Rounds that it runs at a time: 1 for a single-request GPU.
     pub slots: u32,
+    /// What the pool knows of it: capabilities, privacy, window …
+    pub facts: BackendFacts,
     /// The endpoint.
     pub model: Arc<dyn Model>,
 }
@@ -66,6 +69,8 @@ pub struct KernelLimits {
     pub deadlines: Deadlines,
     /// How many waiting tasks a user may have in each class, and all users together.
     pub queue: annie_core::queue::QueueLimits,
+    /// How often users are notified of what ended while they did not wait.
+    pub notify: NotifyLimits,
 }
 
 impl Default for KernelLimits {
@@ -81,6 +86,7 @@ impl Default for KernelLimits {
             message_bytes_max: 256 * 1024,
             deadlines: Deadlines::default(),
             queue: annie_core::queue::QueueLimits::default(),
+            notify: NotifyLimits::default(),
         }
     }
 }

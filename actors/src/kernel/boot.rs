@@ -13,16 +13,20 @@ use std::{
 use annie_core::{
     ids::NodeIncarnation,
     ports::{Catalog, Env, SkillRunner, Store},
-    route::{RouteMode, RouteTable},
+    route::{BackendFacts, RouteMode, RouteTable},
 };
 use tokio::sync::watch;
 
 use super::{Kernel, KernelError};
 use crate::{
+    backend::{self, BackendArgs, Backends},
     breaker::Breakers,
     conversations::Conversations,
+    expiry::Expiry,
     hub::Hub,
-    log_writer::{LogArgs, LogWriter},
+    letters::DeadLetters,
+    log_writer::{Keepers, LogArgs, LogWriter},
+    notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
     root::{Root, RootArgs},
@@ -82,7 +86,10 @@ impl Kernel {
         }
         let system = Arc::new(System { env: parts.env.clone(), directory: Arc::new(Directory::new()) });
         let root = Path::root();
-        let slots: Vec<(String, u32)> = parts.backends.iter().map(|b| (b.name.clone(), b.slots.max(1))).collect();
+        let order =
+            parts.backends.iter().map(|b| (BackendFacts { name: b.name.clone(), ..b.facts.clone() }, b.slots.max(1)));
+        let order: Vec<(BackendFacts, u32)> = order.collect();
+        let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, &order);
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
         let routing = Routing {
@@ -102,7 +109,7 @@ impl Kernel {
             routing,
             operations: OperationKeys::new(secret),
             hub: Arc::new(Hub::default()),
-            leases: Arc::new(Leases::default()),
+            leases: Arc::new(leases),
             log: system.handle(&root.child("infra").child("log")),
             scheduler: system.handle(&root.child("scheduler")),
             breakers: system.handle(&root.child("breakers")),
@@ -111,7 +118,7 @@ impl Kernel {
             doors: Arc::default(),
         });
         let (tell, ended) = watch::channel(None);
-        let args = RootArgs { tree: tree(&wiring, slots), ended: Arc::new(tell) };
+        let args = RootArgs { tree: tree(&wiring, order), ended: Arc::new(tell) };
         let started = crate::observe::spawn::<Root>(&system, root, args, None).await;
         let addr = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
         let kernel = Self { wiring, system, root: addr.cell, ended, draining: Arc::new(AtomicBool::new(false)) };
@@ -142,17 +149,17 @@ impl Kernel {
     /// Runs long work of the resources as a part of the tree, restarted when it dies: the watcher of the skill folder.
     pub fn run_resource(&self, name: &str, make: MakeService) {
         self.wiring.resources.add(name, make);
-        self.look("resources");
+        self.look("/resources/services");
     }
 
     /// Runs a door's listener as a part of the tree, restarted when it dies.
     pub fn run_door(&self, name: &str, make: MakeService) {
         self.wiring.doors.add(name, make);
-        self.look("doors");
+        self.look("/doors");
     }
 
     fn look(&self, group: &str) {
-        let group = self.system.handle::<ServicesMsg>(&Path::root().child(group));
+        let group = self.system.handle::<ServicesMsg>(&Path::parse(group));
         // If nobody lives there, its next life looks by itself.
         group.tell(ServicesMsg::Look);
     }
@@ -185,29 +192,44 @@ impl Kernel {
     }
 }
 
+/// The log, and who works on what is stored beside the conversations.
+fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
+    let wiring = wiring.clone();
+    let infra = ChildSpec::permanent::<Supervisor>("infra", move || {
+        let (notifier, letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone());
+        let wiring = wiring.clone();
+        let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
+            store: wiring.store.clone(),
+            hub: wiring.hub.clone(),
+            conversations: wiring.conversations.clone(),
+            keepers: keepers(&wiring),
+        });
+        let children = vec![
+            log,
+            ChildSpec::permanent::<Notifier>("notifier", move || notifier.clone()),
+            ChildSpec::permanent::<DeadLetters>("letters", move || letters.clone()),
+            ChildSpec::permanent::<Expiry>("expiry", move || expiry.clone()),
+        ];
+        SupervisorArgs { children, budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
+    });
+    infra.stop_within_ms(8_000)
+}
+
+/// Who hears of what is stored beside the conversations.
+fn keepers(wiring: &Wiring) -> Keepers {
+    let infra = Path::root().child("infra");
+    Keepers {
+        notifier: wiring.log.sibling(infra.child("notifier")),
+        letters: wiring.log.sibling(infra.child("letters")),
+        expiry: wiring.log.sibling(infra.child("expiry")),
+    }
+}
+
 /// The permanent actors (design 3).
-fn tree(wiring: &Arc<Wiring>, backends: Vec<(String, u32)>) -> SupervisorArgs {
-    let infra = {
-        let wiring = wiring.clone();
-        ChildSpec::permanent::<Supervisor>("infra", move || {
-            let wiring = wiring.clone();
-            let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
-                store: wiring.store.clone(),
-                hub: wiring.hub.clone(),
-                conversations: wiring.conversations.clone(),
-            });
-            SupervisorArgs { children: vec![log], budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 } }
-        })
-    };
-    let scheduler = {
-        let wiring = wiring.clone();
-        ChildSpec::permanent::<Scheduler>("scheduler", move || SchedulerArgs {
-            backends: backends.clone(),
-            limits: wiring.limits.queue.clone(),
-            leases: wiring.leases.clone(),
-            me: wiring.scheduler.clone(),
-        })
-    };
+fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorArgs {
+    let infra = infra(wiring);
+    let names: Vec<String> = backends.into_iter().map(|(facts, _)| facts.name).collect();
+    let scheduler = scheduler(wiring, names.clone());
     let breakers = {
         let wiring = wiring.clone();
         ChildSpec::permanent::<Breakers>("breakers", move || wiring.clone())
@@ -220,9 +242,48 @@ fn tree(wiring: &Arc<Wiring>, backends: Vec<(String, u32)>) -> SupervisorArgs {
         let list = list.clone();
         ChildSpec::permanent::<Services>(name, move || list.clone())
     };
-    let (resources, doors) = (group("resources", &wiring.resources), group("doors", &wiring.doors));
+    let doors = group("doors", &wiring.doors);
+    let resources = resources(wiring, names);
     SupervisorArgs {
-        children: vec![infra.stop_within_ms(8_000), resources, scheduler, breakers, conversations, doors],
+        children: vec![infra, resources, scheduler, breakers, conversations, doors],
         budget: BudgetLimits { restarts_max: 20, window_ms: 30_000 },
     }
+}
+
+fn scheduler(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
+    let wiring = wiring.clone();
+    ChildSpec::permanent::<Scheduler>("scheduler", move || SchedulerArgs {
+        limits: wiring.limits.queue.clone(),
+        leases: wiring.leases.clone(),
+        records: wiring.store.clone(),
+        me: wiring.scheduler.clone(),
+        backends: backends.iter().map(|name| wiring.scheduler.sibling(backend_path(name))).collect(),
+    })
+}
+
+/// Where a backend's actor stands.
+fn backend_path(name: &str) -> Path {
+    Path::parse("/resources/backends").child(&backend::segment(name))
+}
+
+/// Long-running work of the resources, and the backends' actors (design 3).
+fn resources(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
+    let wiring = wiring.clone();
+    ChildSpec::permanent::<Supervisor>("resources", move || {
+        let list = wiring.resources.clone();
+        let services = ChildSpec::permanent::<Services>("services", move || list.clone());
+        let (wiring, backends) = (wiring.clone(), backends.clone());
+        let backends = ChildSpec::permanent::<Backends>("backends", move || {
+            let args = |name: &String| {
+                let model = wiring.backends.get(name)?.model.clone();
+                let (leases, scheduler) = (wiring.leases.clone(), wiring.scheduler.clone());
+                Some(BackendArgs { name: name.clone(), model, leases, scheduler })
+            };
+            backends.iter().filter_map(args).collect()
+        });
+        SupervisorArgs {
+            children: vec![services, backends],
+            budget: BudgetLimits { restarts_max: 10, window_ms: 10_000 },
+        }
+    })
 }

@@ -3,7 +3,10 @@
 
 mod boot;
 mod jobs;
+mod letters;
+mod notices;
 mod operate;
+mod operations;
 mod stream;
 mod submit;
 
@@ -17,8 +20,12 @@ use annie_core::{
     time::Micros,
 };
 pub use boot::{Parts, StopReason};
+pub use letters::LetterDetail;
+pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
+pub use operations::OperationResult;
 pub use stream::{Follow, StreamItem};
+pub(crate) use submit::take_in;
 pub use submit::{Submission, Submitted};
 use tokio::sync::watch;
 

@@ -7,6 +7,7 @@ use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry},
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
     jobs::{JobRequest, resolve, understand},
+    notice::{DEAD_LETTER, OPERATION},
     ports::{Append, AppendError, Fence},
     queue::WorkKey,
     time::Micros,
@@ -18,6 +19,7 @@ use crate::{
     log_writer::{LogError, append},
     observe::Handle,
     scheduler::{Place, SchedulerMsg},
+    wiring::Wiring,
 };
 
 /// How long a place may take to be answered, in milliseconds.
@@ -26,6 +28,9 @@ const ADMIT_MS_MAX: u64 = 5_000;
 const AFTER_MAX: usize = 64;
 /// The longest client id, in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 200;
+
+/// Beginnings of message ids that only the kernel gives, so that nobody can send one of its messages in its place.
+const RESERVED: [&str; 2] = [DEAD_LETTER, OPERATION];
 
 /// A message as a door hands it in.
 #[derive(Debug, Clone)]
@@ -91,6 +96,10 @@ impl Submission {
         }
     }
 
+    const fn is_the_kernels(&self) -> bool {
+        self.retry.is_some() || self.resumes.is_some()
+    }
+
     /// In this conversation.
     #[must_use]
     pub const fn within(mut self, conversation: ConversationId) -> Self {
@@ -116,6 +125,13 @@ pub struct Submitted {
     pub priority: Priority,
     /// It is an order about tasks, and needs no place.
     pub is_order: bool,
+}
+
+impl Submitted {
+    /// What was acknowledged before, once more.
+    pub(crate) const fn repeat(task: TaskId, conversation: ConversationId, seq: Seq, priority: Priority) -> Self {
+        Self { task, conversation, seq, repeated: true, place: None, priority, is_order: false }
+    }
 }
 
 /// A place that is asked for and not used yet: it goes back with whoever asked, also if they leave before an answer. If
@@ -145,156 +161,172 @@ impl Kernel {
         if self.draining.load(Relaxed) {
             return Err(KernelError::Unavailable("it is shutting down".to_owned()));
         }
-        self.check(&message)?;
-        let env = &self.wiring.env;
-        let task = TaskId::from_uuid(env.uuid());
-        let conversation = self.conversation_of(&message);
-        let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
-        let classified = classify(&message.source, &message.text, message.priority);
-        let classified = mood.as_ref().map_or_else(|| classified.clone(), |mood| classified.clone().felt(mood));
-        let is_order = !message.verbatim && self.is_order(&message, conversation).await;
-        let mut held = Held { scheduler: &self.wiring.scheduler, task, used: false };
-        let place = if is_order {
-            None
-        } else if message.steer {
-            self.may_steer(conversation).await?;
-            None
-        } else {
-            Some(self.place(task, conversation, classified.priority, &message).await?)
-        };
-        let priority = classified.priority;
-        let inbound = Inbound {
-            client_id: message.client_id.unwrap_or_else(|| task.to_string()),
-            text: message.text,
-            source: message.source,
-            priority,
-            mode: message.mode,
-            preamble: message.preamble,
-            steer: message.steer,
-            same_as: place.as_ref().and_then(|p| p.same_as),
-            order: is_order,
-            private: message.private,
-            mood,
-            not_before: message.not_before,
-            after: message.after,
-            retry: message.retry,
-            resumes: message.resumes,
-        };
-        let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
-        let mut events = vec![new(EventBody::Received(inbound))];
-        if !is_order && (priority != Priority::High || classified.basis != Basis::Source) {
-            events.push(new(decided(classified)));
-        }
-        let what = Append { conversation, user: message.user, fence: Fence::Inbox, events };
-        let submitted = |task, conversation, seq, repeated, place| Submitted {
-            task,
-            conversation,
-            seq,
-            repeated,
-            place,
-            priority,
-            is_order,
-        };
-        match append(&self.wiring.log, what).await {
-            Ok(stored) => {
-                held.used = place.as_ref().is_some_and(|p| p.same_as.is_none());
-                metrics::counter!("annie_messages_total").increment(1);
-                Ok(submitted(task, conversation, stored.first, false, place))
-            }
-            Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
-                Ok(submitted(task, conversation, seq, true, None))
-            }
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// The named conversation; named work has one of its own, so that equal work meets there; else a new one.
-    fn conversation_of(&self, message: &Submission) -> ConversationId {
-        let named = || message.name.as_ref().map(|n| ConversationId::for_key(&message.user, &format!("work:{n}")));
-        message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(self.wiring.env.uuid()))
-    }
-
-    /// Whether the whole message is an order about tasks that it can be carried out on (S3 5.8).
-    async fn is_order(&self, message: &Submission, conversation: ConversationId) -> bool {
-        let Some(command) = understand(&message.text) else { return false };
-        if command.is_certain() {
-            return true;
-        }
-        let JobRequest::Act { verb, target } = &command.request else { return true };
-        match jobs::lines(&self.wiring, &message.user, None).await {
-            Ok(lines) => command.applies(&resolve(target, &lines, *verb, Some(conversation))),
-            Err(_) => false,
-        }
-    }
-
-    async fn may_steer(&self, conversation: ConversationId) -> Result<(), KernelError> {
-        let wait = Duration::from_millis(ADMIT_MS_MAX);
-        let answer = self.wiring.scheduler.call(wait, |reply| SchedulerMsg::Steer { conversation, reply }).await;
-        match answer {
-            Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
-            // Between two lives of the scheduler nobody counts.
-            Ok(Ok(())) | Err(_) => Ok(()),
-        }
-    }
-
-    fn check(&self, message: &Submission) -> Result<(), KernelError> {
-        let max = self.wiring.limits.message_bytes_max;
-        if message.text.trim().is_empty() {
-            return Err(KernelError::Invalid("the message is empty: say something in `text`".to_owned()));
-        }
-        if message.text.len() > max {
-            let len = message.text.len();
-            let why = format!("the message has {len} bytes, and at most {max} are allowed: shorten it or split it");
-            return Err(KernelError::Invalid(why));
-        }
-        if let Some(id) = &message.client_id
-            && (id.is_empty() || id.len() > CLIENT_ID_BYTES_MAX || id.chars().any(char::is_control))
-        {
+        let is_reserved =
+            |id: &String| RESERVED.iter().any(|r| id.strip_prefix(r).is_some_and(|rest| rest.starts_with(':')));
+        if !message.is_the_kernels() && message.client_id.as_ref().is_some_and(is_reserved) {
             return Err(KernelError::Invalid(format!(
-                "the message id must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
+                "message ids that begin with `{}:` are the kernel's",
+                RESERVED.join(":` or `")
             )));
         }
-        if message.after.len() > AFTER_MAX {
-            return Err(KernelError::Invalid(format!("a task may wait for at most {AFTER_MAX} others")));
-        }
-        if message.name.as_ref().is_some_and(|n| n.is_empty() || n.len() > CLIENT_ID_BYTES_MAX) {
-            return Err(KernelError::Invalid(format!("the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes")));
-        }
-        let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();
-        if preamble > max {
-            return Err(KernelError::Invalid(format!(
-                "the earlier messages have {preamble} bytes, at most {max} are allowed"
-            )));
-        }
-        Ok(())
+        take_in(&self.wiring, message).await
     }
+}
 
-    async fn place(
-        &self,
-        task: TaskId,
-        conversation: ConversationId,
-        priority: Priority,
-        message: &Submission,
-    ) -> Result<Place, KernelError> {
-        let wait = Duration::from_millis(ADMIT_MS_MAX);
-        let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{conversation} {name}"), &message.text));
-        let ask = |reply| SchedulerMsg::Admit {
-            task,
-            user: message.user.clone(),
-            conversation,
-            priority,
-            work,
-            not_before: message.not_before,
-            after: message.after.clone(),
-            reply,
-        };
-        match self.wiring.scheduler.call(wait, ask).await {
-            Ok(answer) => answer.map_err(KernelError::Full),
-            // A death of the scheduler in between is no reason to turn somebody away: its next life is asked once.
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                self.wiring.scheduler.call(wait, ask).await?.map_err(KernelError::Full)
-            }
+/// As [`Kernel::submit`], for what the kernel itself has to say.
+///
+/// # Errors
+/// As [`Kernel::submit`].
+pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Submitted, KernelError> {
+    check(wiring, &message)?;
+    let env = &wiring.env;
+    let task = TaskId::from_uuid(env.uuid());
+    let conversation = conversation_of(wiring, &message);
+    let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
+    let classified = classify(&message.source, &message.text, message.priority);
+    let classified = mood.as_ref().map_or_else(|| classified.clone(), |mood| classified.clone().felt(mood));
+    let is_order = !message.verbatim && is_order(wiring, &message, conversation).await;
+    let mut held = Held { scheduler: &wiring.scheduler, task, used: false };
+    let place = if is_order {
+        None
+    } else if message.steer {
+        may_steer(wiring, conversation).await?;
+        None
+    } else {
+        Some(place(wiring, task, conversation, classified.priority, &message).await?)
+    };
+    let priority = classified.priority;
+    let inbound = Inbound {
+        client_id: message.client_id.unwrap_or_else(|| task.to_string()),
+        text: message.text,
+        source: message.source,
+        priority,
+        mode: message.mode,
+        preamble: message.preamble,
+        steer: message.steer,
+        same_as: place.as_ref().and_then(|p| p.same_as),
+        order: is_order,
+        private: message.private,
+        mood,
+        not_before: message.not_before,
+        after: message.after,
+        retry: message.retry,
+        resumes: message.resumes,
+    };
+    let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
+    let mut events = vec![new(EventBody::Received(inbound))];
+    if !is_order && (priority != Priority::High || classified.basis != Basis::Source) {
+        events.push(new(decided(classified)));
+    }
+    let what = Append { conversation, user: message.user, fence: Fence::Inbox, events };
+    let submitted = |task, conversation, seq, repeated, place| Submitted {
+        task,
+        conversation,
+        seq,
+        repeated,
+        place,
+        priority,
+        is_order,
+    };
+    match append(&wiring.log, what).await {
+        Ok(stored) => {
+            held.used = place.as_ref().is_some_and(|p| p.same_as.is_none());
+            metrics::counter!("annie_messages_total").increment(1);
+            Ok(submitted(task, conversation, stored.first, false, place))
+        }
+        Err(LogError::Refused(AppendError::Duplicate { task, conversation, seq, same: true })) => {
+            Ok(submitted(task, conversation, seq, true, None))
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The named conversation; named work has one of its own, so that equal work meets there; else a new one.
+fn conversation_of(wiring: &Wiring, message: &Submission) -> ConversationId {
+    let named = || message.name.as_ref().map(|n| ConversationId::for_key(&message.user, &format!("work:{n}")));
+    message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(wiring.env.uuid()))
+}
+
+/// Whether the whole message is an order about tasks that it can be carried out on (S3 5.8).
+async fn is_order(wiring: &Wiring, message: &Submission, conversation: ConversationId) -> bool {
+    let Some(command) = understand(&message.text) else { return false };
+    if command.is_certain() {
+        return true;
+    }
+    let JobRequest::Act { verb, target } = &command.request else { return true };
+    match jobs::lines(wiring, &message.user, None).await {
+        Ok(lines) => command.applies(&resolve(target, &lines, *verb, Some(conversation))),
+        Err(_) => false,
+    }
+}
+
+async fn may_steer(wiring: &Wiring, conversation: ConversationId) -> Result<(), KernelError> {
+    let wait = Duration::from_millis(ADMIT_MS_MAX);
+    let answer = wiring.scheduler.call(wait, |reply| SchedulerMsg::Steer { conversation, reply }).await;
+    match answer {
+        Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
+        // Between two lives of the scheduler nobody counts.
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}
+
+fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
+    let max = wiring.limits.message_bytes_max;
+    if message.text.trim().is_empty() {
+        return Err(KernelError::Invalid("the message is empty: say something in `text`".to_owned()));
+    }
+    if message.text.len() > max {
+        let len = message.text.len();
+        let why = format!("the message has {len} bytes, and at most {max} are allowed: shorten it or split it");
+        return Err(KernelError::Invalid(why));
+    }
+    if let Some(id) = &message.client_id
+        && (id.is_empty() || id.len() > CLIENT_ID_BYTES_MAX || id.chars().any(char::is_control))
+    {
+        return Err(KernelError::Invalid(format!(
+            "the message id must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
+        )));
+    }
+    if message.after.len() > AFTER_MAX {
+        return Err(KernelError::Invalid(format!("a task may wait for at most {AFTER_MAX} others")));
+    }
+    if message.name.as_ref().is_some_and(|n| n.is_empty() || n.len() > CLIENT_ID_BYTES_MAX) {
+        return Err(KernelError::Invalid(format!("the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes")));
+    }
+    let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();
+    if preamble > max {
+        return Err(KernelError::Invalid(format!(
+            "the earlier messages have {preamble} bytes, at most {max} are allowed"
+        )));
+    }
+    Ok(())
+}
+
+async fn place(
+    wiring: &Wiring,
+    task: TaskId,
+    conversation: ConversationId,
+    priority: Priority,
+    message: &Submission,
+) -> Result<Place, KernelError> {
+    let wait = Duration::from_millis(ADMIT_MS_MAX);
+    let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{conversation} {name}"), &message.text));
+    let ask = |reply| SchedulerMsg::Admit {
+        task,
+        user: message.user.clone(),
+        conversation,
+        priority,
+        work,
+        not_before: message.not_before,
+        after: message.after.clone(),
+        reply,
+    };
+    match wiring.scheduler.call(wait, ask).await {
+        Ok(answer) => answer.map_err(KernelError::Full),
+        // A death of the scheduler in between is no reason to turn somebody away: its next life is asked once.
+        Err(_) => {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            wiring.scheduler.call(wait, ask).await?.map_err(KernelError::Full)
         }
     }
 }

@@ -1,0 +1,107 @@
+//! How a keeper of stored work spends its time: it looks into the store when something new is there or something is due,
+//! and sleeps in between. One look at a time, one timer; nothing polls.
+
+use std::{future::Future, time::Duration};
+
+use annie_core::time::Micros;
+use ractor::ActorCell;
+
+use crate::tasks::Tasks;
+
+/// How long one sleep is at most, in milliseconds: the wall clock may be set while it lasts.
+const SLEEP_MS_MAX: u64 = 3_600_000;
+/// How soon a look follows another, in milliseconds.
+const REST_MS_MIN: i64 = 10;
+/// How soon it looks again after a failure, in milliseconds; each further one doubles it, up to the second.
+const AGAIN_MS: (u64, u64) = (1_000, 60_000);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Job {
+    Look,
+    Sleep,
+}
+
+/// When to look next.
+pub(crate) struct Lookout {
+    tasks: Tasks<Job>,
+    next_at: Option<Micros>,
+    /// What the timer is set to.
+    set_to: Option<Micros>,
+    failures: u32,
+}
+
+impl Lookout {
+    /// Nothing is due.
+    pub fn of(owner: ActorCell) -> Self {
+        Self { tasks: Tasks::of(owner), next_at: None, set_to: None, failures: 0 }
+    }
+
+    /// A look is wanted at this time.
+    pub fn want(&mut self, at: Micros) {
+        self.next_at = Some(self.next_at.map_or(at, |next| next.min(at)));
+    }
+
+    /// Sets the timer to the next time, if no look is under way; `ring` goes off then.
+    pub fn wind(&mut self, now: Micros, ring: impl FnOnce() -> bool + Send + 'static) {
+        let Some(at) = self.next_at.filter(|_| !self.tasks.contains(&Job::Look)) else { return };
+        if self.set_to == Some(at) {
+            return;
+        }
+        self.set_to = Some(at);
+        let wait = Duration::from_micros(at.0.saturating_sub(now.0).max(0).unsigned_abs());
+        self.tasks.spawn(Job::Sleep, async move {
+            tokio::time::sleep(wait.min(Duration::from_millis(SLEEP_MS_MAX))).await;
+            // False: this life is over, and the next one looks first of all.
+            let _ = ring();
+        });
+    }
+
+    /// The timer went off. True if it is time to look, and then nothing more is due.
+    pub fn struck(&mut self, now: Micros) -> bool {
+        self.set_to = None;
+        self.tasks.remove(&Job::Sleep);
+        let is_time = !self.tasks.contains(&Job::Look) && self.next_at.is_some_and(|at| at <= now);
+        if is_time {
+            self.next_at = None;
+        }
+        is_time
+    }
+
+    /// Looks.
+    pub fn look(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(Job::Look, work);
+    }
+
+    /// The look is over, and says when something is due next.
+    pub fn looked(&mut self, now: Micros, next: Option<Micros>) {
+        self.failures = 0;
+        self.tasks.remove(&Job::Look);
+        if let Some(at) = next {
+            self.want(at.max(now.plus_ms(REST_MS_MIN)));
+        }
+    }
+
+    /// The look failed; another follows.
+    pub fn failed(&mut self, now: Micros) {
+        let (first, most) = AGAIN_MS;
+        let wait = first.saturating_mul(1 << self.failures.min(10)).min(most);
+        self.failures += 1;
+        self.tasks.remove(&Job::Look);
+        self.want(later(now, wait));
+    }
+
+    /// When it looks next.
+    pub const fn next_at(&self) -> Option<Micros> {
+        self.next_at
+    }
+}
+
+/// So many milliseconds from now.
+pub(crate) fn later(now: Micros, ms: u64) -> Micros {
+    now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+/// The earlier of two times, if there is any.
+pub(crate) fn earlier(a: Option<Micros>, b: Option<Micros>) -> Option<Micros> {
+    a.into_iter().chain(b).min()
+}
