@@ -16,6 +16,7 @@ pub(crate) static ALL: &[Builtin] = &[
     builtin::<notes::edit::Edit>(),
     builtin::<notes::read::Read>(),
     builtin::<notes::search::Search>(),
+    builtin::<system::r#await::Await>(),
     builtin::<system::help::Help>(),
     builtin::<system::time::Time>(),
     builtin::<tasks::create::Create>(),

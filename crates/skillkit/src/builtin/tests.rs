@@ -93,6 +93,7 @@ fn the_synopsis_of_every_skill_is_as_documented() {
             "notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT] (idempotent)",
             "notes.read --title TEXT [--from_line N] [--lines N] (read)",
             "notes.search [--limit N] [--query TEXT] [--tag TEXT] (read)",
+            "system.await --what TEXT [--hours N] (idempotent)",
             "system.help [--topic TEXT] (read)",
             "system.time [--timezone TEXT] (read)",
             "tasks.create --title TEXT [--description TEXT] [--due DATE] [--priority low|medium|high|critical] \

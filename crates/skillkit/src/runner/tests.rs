@@ -1,8 +1,9 @@
 //! Every built-in skill through the runner, over in-memory data, on one Saturday in Berlin.
 
 use annie_core::{
-    ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
-    outcome::Status,
+    ids::{AgentId, ConversationId, IntentId, OperationId, TaskId, UserId},
+    outcome::{Operation, Status},
+    ports::OperationGrant,
     time::Micros,
 };
 use annie_testkit::data::{FakeMemories, FakeTodos};
@@ -32,8 +33,10 @@ pub(crate) fn world() -> World {
 pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
     let task = TaskId::from_uuid(Default::default());
     let user = UserId::new("ann").unwrap();
+    let intent = IntentId::for_call(task, &AgentId::orchestrator(), intent);
+    let id = OperationId::for_intent(intent);
     SkillCall {
-        intent: IntentId::for_call(task, &AgentId::orchestrator(), intent),
+        intent,
         skill: skill.to_owned(),
         arguments,
         conversation: ConversationId::for_key(&user, "c"),
@@ -42,6 +45,7 @@ pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
         agent: AgentId::orchestrator(),
         now: Micros::from_utc(Utc.with_ymd_and_hms(2026, 11, 21, 13, 3, 0).unwrap()),
         timezone: "Europe/Berlin".to_owned(),
+        operation: OperationGrant { id, key: "the secret key".to_owned(), path: format!("/api/v1/resume/{id}") },
     }
 }
 
@@ -280,4 +284,21 @@ async fn a_huge_result_is_cut() {
     let outcome = world.run("notes.read", json!({"title": "big"})).await;
     assert!(outcome.data.len() < Outcome::DATA_BYTES_MAX + 100);
     assert!(outcome.data.contains("[cut: the first"));
+}
+
+#[tokio::test]
+async fn waiting_for_something_outside_opens_an_operation_and_says_where_its_result_goes_but_not_the_key() {
+    let world = world();
+    let (what, now) = (json!({"what": "the build", "hours": 2}), call("x", "system.await", json!({})).now);
+    let outcome = world.run("system.await", what.clone()).await;
+    let id = call(&format!("system.await{what}"), "", json!({})).operation.id;
+    assert_eq!(outcome.status, Status::Pending);
+    assert_eq!(outcome.operation, Some(Operation { id, expires_at: now.plus_ms(2 * 3_600_000) }));
+    let data = &outcome.data;
+    assert!(data.starts_with("Waiting for the build until 2026-11-21 16:03 (Europe/Berlin)."), "{data}");
+    assert!(data.contains(&format!("POST /api/v1/resume/{id}")) && data.contains(&format!("operations key {id}")));
+    assert!(!serde_json::to_string(&outcome).unwrap().contains("secret"), "the log is no place for a key");
+    assert_eq!(world.run("system.await", what).await, outcome, "once more is the same operation");
+    let wrong = world.run("system.await", json!({"what": " "})).await;
+    assert_eq!(failed(&wrong), (Status::ErrorPermanent, "invalid_arguments"));
 }
