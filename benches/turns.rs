@@ -25,6 +25,7 @@ use annie_core::{
     ids::{ConversationId, Seq, UserId},
     message::{Message, ModelReply, ModelRequest},
     ports::Store,
+    route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::{MemoryStore, SqliteOptions, SqliteStore};
 use annie_testkit::{
@@ -83,17 +84,20 @@ async fn kernel(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64) -> Kerne
         limits.mode = Mode::SingleLoop;
     }
     let model = ScriptedModel::new(move |request, _| Ok(reply(scene, request))).without_recording();
+    let facts = BackendFacts { name: "bench".into(), slots: 256, ..BackendFacts::default() };
+    let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
     let parts = Parts {
         env: env::env(1),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
-        backends: vec![Backend { name: "bench".into(), slots: 256, model: Arc::new(model) }],
+        backends: vec![Backend { name: "bench".into(), slots: 256, facts, model: Arc::new(model) }],
         profiles: Profiles {
             by_user: Default::default(),
             default: Profile { name: String::new(), timezone: "UTC".into() },
         },
         limits,
+        routing: (table, RouteMode::default()),
     };
     Kernel::start(parts).await.expect("the kernel starts")
 }

@@ -8,20 +8,18 @@ use std::{
 };
 
 use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
-use annie_core::ports::{Env, Model, StoreError};
-use annie_llm::{LlmError, OfflinePlanner, OpenAiModel};
+use annie_core::{
+    ports::{Env, Model, StoreError},
+    route::{BackendFacts, RouteTableError},
+};
+use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiModel};
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::SqliteStore;
 
 use crate::{
-    config::{Config, ConfigError, Environment, Loaded, Place},
+    config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Place},
     system,
 };
-
-/// The name of the backend that is there when none is configured.
-pub const OFFLINE: &str = "offline";
-/// Rounds that the planner runs at a time: it only uses the processor.
-const OFFLINE_SLOTS: u32 = 8;
 
 /// Why the parts do not come together.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +30,12 @@ pub enum BootError {
     /// A backend cannot be built.
     #[error(transparent)]
     Model(#[from] LlmError),
+    /// The rules by which a backend is chosen do not fit.
+    #[error(transparent)]
+    Routes(#[from] RouteTableError),
+    /// This program does not know where it is, and programs that are backends start through it.
+    #[error("cannot tell where this program is: {0}")]
+    Shim(#[source] std::io::Error),
     /// The data folder cannot be used.
     #[error("cannot use the data folder {}: {source}", folder.display())]
     Store {
@@ -74,22 +78,30 @@ pub async fn open_store(config: &Config, folder: &Path) -> Result<Arc<SqliteStor
     Ok(Arc::new(SqliteStore::open(folder, config.store.options()).await.map_err(failed)?))
 }
 
-/// The models as configured, or the planner.
+/// The backends as configured, or the planner.
 ///
 /// # Errors
 /// If a secret is missing or a client cannot be built.
 pub fn backends(config: &Config, environment: &Environment, env: &Env) -> Result<Vec<Backend>, BootError> {
-    if config.backend.is_empty() {
-        let model: Arc<dyn Model> = Arc::new(OfflinePlanner::new());
-        return Ok(vec![Backend { name: OFFLINE.to_owned(), slots: OFFLINE_SLOTS, model }]);
-    }
-    let build = |backend: &crate::config::BackendConfig| {
-        let ready = backend.ready(environment)?;
-        let name = ready.model.name.clone();
-        let model: Arc<dyn Model> = Arc::new(OpenAiModel::new(ready.model, env.entropy.clone())?);
-        Ok(Backend { name, slots: ready.slots, model })
+    let models: Vec<Arc<dyn Model>> = if config.backend.is_empty() {
+        vec![Arc::new(OfflinePlanner::new())]
+    } else {
+        config.backend.iter().map(|backend| model(backend, environment, env)).collect::<Result<_, _>>()?
     };
-    config.backend.iter().map(build).collect()
+    let with =
+        |(facts, model): (BackendFacts, _)| Backend { name: facts.name.clone(), slots: facts.slots, facts, model };
+    Ok(config.facts().into_iter().zip(models).map(with).collect())
+}
+
+fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Result<Arc<dyn Model>, BootError> {
+    Ok(match backend.ready(environment)? {
+        ClientConfig::Model(model) => Arc::new(OpenAiModel::new(model, env.entropy.clone())?),
+        ClientConfig::Command(command) => {
+            let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
+            let command = CommandConfig { shim, ..command };
+            Arc::new(CommandModel::new(command, |name| environment.get(name).map(str::to_owned))?)
+        }
+    })
 }
 
 /// How users are addressed.
@@ -123,6 +135,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         catalog: catalog.clone(),
         notes_folder: folder.join("notes"),
     }));
+    let table = config.route_table(&config.facts())?;
     let kernel = Kernel::start(Parts {
         env,
         store,
@@ -131,6 +144,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         backends,
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
+        routing: (table, config.routing.mode),
     })
     .await?;
     Ok(Assembled { kernel, catalog, runner })
@@ -163,7 +177,7 @@ mod tests {
     use annie_core::ids::UserId;
 
     use super::*;
-    use crate::config::Sources;
+    use crate::config::{OFFLINE, Sources};
 
     fn loaded(variables: &[(&str, &str)]) -> Loaded {
         Sources { environment: Environment::of(variables), ..Sources::default() }.load().unwrap()
@@ -190,7 +204,7 @@ mod tests {
         let env = system::env();
         let none = loaded(&[]);
         let planner = backends(&none.config, &none.environment, &env).unwrap();
-        assert_eq!((planner.len(), planner[0].name.as_str(), planner[0].slots), (1, OFFLINE, OFFLINE_SLOTS));
+        assert_eq!((planner.len(), planner[0].name.as_str(), planner[0].slots), (1, OFFLINE, 8));
         let one = loaded(&[
             ("ANNIE_MODEL", "m"),
             ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1"),

@@ -8,6 +8,7 @@ use annie_core::{
     ids::{ConversationId, Seq, TaskId, UserId},
     message::{ModelError, ModelReply, ModelRequest},
     ports::{Env, Faults, Model, Store},
+    route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::MemoryStore;
 use annie_testkit::{
@@ -51,17 +52,20 @@ impl WorldParts {
     }
 
     pub async fn start(&self) -> World {
+        let facts = BackendFacts { name: "main".to_owned(), slots: self.slots, ..BackendFacts::default() };
+        let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
         let kernel = Kernel::start(Parts {
             env: self.env.clone(),
             store: self.store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: self.skills.clone(),
-            backends: vec![Backend { name: "main".to_owned(), slots: self.slots, model: self.model.clone() }],
+            backends: vec![Backend { name: "main".to_owned(), slots: self.slots, facts, model: self.model.clone() }],
             profiles: Profiles {
                 by_user: Default::default(),
                 default: Profile { name: "Ann".to_owned(), timezone: "UTC".to_owned() },
             },
             limits: self.limits.clone(),
+            routing: (table, RouteMode::default()),
         });
         World { kernel: kernel.await.expect("the kernel starts") }
     }

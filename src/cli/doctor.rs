@@ -226,9 +226,21 @@ async fn backends(site: &Site) -> Vec<Finding> {
             Ok(()) => Finding::ok(WHAT, format!("{shown} answers")),
             Err(e) => {
                 let failure = Failure::new(Exit::Failure, format!("{shown}: {e}"));
-                Finding::fault(WHAT, &failure.fix("check base_url, the key, and whether the server runs"))
+                Finding::fault(
+                    WHAT,
+                    &failure.fix(if backend.facts.acts {
+                        "check program and folder: both must be there, and the program executable"
+                    } else {
+                        "check base_url, the key, and whether the server runs"
+                    }),
+                )
             }
         });
     }
+    let idle = loaded.config.idle_rules(&loaded.config.facts());
+    found.extend(idle.iter().map(|rule| {
+        let detail = format!("rule `{rule}` wants what no backend has, and never fits");
+        Finding::warning("routing", detail, "give a backend the capabilities or privacy that it asks for, or remove it")
+    }));
     found
 }

@@ -87,6 +87,10 @@ impl From<BootError> for Failure {
             BootError::Model(e) => {
                 Self::new(Exit::Usage, e.to_string()).fix("check the [[backend]] tables with `annie config show`")
             }
+            BootError::Routes(e) => {
+                Self::new(Exit::Usage, e.to_string()).fix("check the [[route]] tables with `annie config check`")
+            }
+            BootError::Shim(_) => Self::new(Exit::Failure, e.to_string()).fix("start annie by its whole path"),
             BootError::Kernel(e) => e.into(),
             BootError::Store { ref source, ref folder } => {
                 let folder = folder.display();

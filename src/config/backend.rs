@@ -1,9 +1,11 @@
-//! `[[backend]]`: one model endpoint. Its own keys (the permits, where the secret comes from) stand beside those of
-//! [`annie_llm::ModelConfig`], which says what they mean.
+//! `[[backend]]`: one member of the pool, a model endpoint or a program. The pool's own keys (who it is for, its permits,
+//! where its secret comes from) stand beside those of [`annie_llm::ModelConfig`] or [`annie_llm::CommandConfig`], which say
+//! what they mean.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
-use annie_llm::{ModelConfig, Secret};
+use annie_core::route::{BackendFacts, Cost, Privacy, RateWindow, RouteTable, RouteTableError};
+use annie_llm::{CommandConfig, LlmError, ModelConfig, Profile, Secret};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -14,22 +16,56 @@ use super::{
 
 /// The largest key file that is read, in bytes.
 const KEY_FILE_BYTES_MAX: u64 = 16 * 1024;
+/// Ends of host names that are kept for networks of one's own (RFC 6761, 6762, 8375, and `internal`).
+const PRIVATE_NAMES: [&str; 4] = [".localhost", ".local", ".home.arpa", ".internal"];
 
 /// One backend as it is written.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BackendConfig {
     /// Keys of the pool.
     pub pool: Pool,
-    /// Keys of the client.
-    pub model: ModelConfig,
+    /// Keys of what is behind it.
+    pub client: ClientConfig,
+}
+
+/// What is behind a backend.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ClientConfig {
+    /// A model server.
+    Model(ModelConfig),
+    /// A program on this machine.
+    Command(CommandConfig),
+}
+
+/// Which of the two it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A model server.
+    #[default]
+    Model,
+    /// A program that works by itself, such as a command-line agent.
+    Command,
 }
 
 /// What the pool and not the client knows of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
+    /// A model server or a program.
+    pub kind: Kind,
     /// Rounds that it runs at a time: 1 for a single-request GPU.
     pub slots: u32,
+    /// What it can do beyond answering, in words that the rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
+    pub capabilities: BTreeSet<String>,
+    /// Where its work is done; absent means local for a server of one's own, else cloud.
+    pub privacy: Option<Privacy>,
+    /// The longest prompt and answer together, in tokens; absent means that anything is tried.
+    pub context_tokens_max: Option<u32>,
+    /// How many requests it takes; absent means that only the provider's own words count.
+    pub window: Option<RateWindow>,
+    /// What users call it when they ask for it by name; absent means its own name.
+    pub called: Option<Vec<String>>,
     /// A file that holds the key.
     pub api_key_file: Option<PathBuf>,
     /// The environment variable that holds the key.
@@ -38,52 +74,76 @@ pub struct Pool {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { slots: 4, api_key_file: None, api_key_env: None }
+        Self {
+            kind: Kind::Model,
+            slots: 4,
+            capabilities: BTreeSet::new(),
+            privacy: None,
+            context_tokens_max: None,
+            window: None,
+            called: None,
+            api_key_file: None,
+            api_key_env: None,
+        }
     }
-}
-
-/// One backend with its secret found.
-pub struct ReadyBackend {
-    /// Rounds at a time.
-    pub slots: u32,
-    /// The client's settings.
-    pub model: ModelConfig,
 }
 
 impl BackendConfig {
     /// The keys that are the pool's; every other is the client's.
-    pub(super) const POOL_KEYS: [&'static str; 3] = ["slots", "api_key_file", "api_key_env"];
+    pub(super) const POOL_KEYS: [&'static str; 9] = [
+        "kind",
+        "slots",
+        "capabilities",
+        "privacy",
+        "context_tokens_max",
+        "window",
+        "called",
+        "api_key_file",
+        "api_key_env",
+    ];
 
-    pub(super) fn check(&self, index: &str) -> Result<(), KeyError> {
-        let name = &self.model.name;
-        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
-            let fix = "use 1 to 64 letters, digits, dots, dashes and underscores";
-            return Err(KeyError::value(&["backend", index, "name"], &format!("{name:?} is no name"), fix));
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.client {
+            ClientConfig::Model(model) => &model.name,
+            ClientConfig::Command(command) => &command.name,
         }
-        if self.pool.slots == 0 {
-            return Err(KeyError::value(&["backend", index, "slots"], "it is 0", "give at least 1"));
-        }
-        let keys = [self.model.api_key.is_some(), self.pool.api_key_file.is_some(), self.pool.api_key_env.is_some()];
-        if keys.into_iter().filter(|given| *given).count() > 1 {
-            let fix = "keep one of api_key, api_key_file and api_key_env";
-            return Err(KeyError::value(&["backend", index], "its key is given more than once", fix));
-        }
-        self.model.validate().map_err(|e| {
-            let what = match e {
-                annie_llm::LlmError::Config { what, .. } => what,
-                other => other.to_string(),
-            };
-            KeyError::value(&["backend", index], &what, "see `annie config init` for an example")
-        })
     }
 
-    /// With the secret found.
+    /// What the pool knows of it, with what follows from its other keys.
+    #[must_use]
+    pub fn facts(&self) -> BackendFacts {
+        let Pool { slots, capabilities, privacy, context_tokens_max, window, called, .. } = self.pool.clone();
+        let name = self.name().to_owned();
+        let (usual, cost, acts) = match &self.client {
+            ClientConfig::Model(model) => {
+                let cost = model.price.map(|p| Cost { input_usd: p.input, output_usd: p.output });
+                (privacy_of(model), cost, false)
+            }
+            // Whom a program asks in turn nobody can see.
+            ClientConfig::Command(_) => (Privacy::Cloud, None, true),
+        };
+        BackendFacts {
+            called: called.unwrap_or_else(|| vec![name.clone()]),
+            name,
+            capabilities,
+            privacy: privacy.unwrap_or(usual),
+            context_tokens_max,
+            slots,
+            cost,
+            window,
+            acts,
+        }
+    }
+
+    /// What is behind it, with its secret found.
     ///
     /// # Errors
     /// If the file or the variable is not there, or empty.
-    pub fn ready(&self, environment: &Environment) -> Result<ReadyBackend, ConfigError> {
-        let mut model = self.model.clone();
+    pub fn ready(&self, environment: &Environment) -> Result<ClientConfig, ConfigError> {
+        let mut client = self.client.clone();
+        let ClientConfig::Model(model) = &mut client else { return Ok(client) };
         let of = format!("backend `{}`", model.name);
         if let Some(path) = &self.pool.api_key_file {
             model.api_key = Some(read_key(path, &format!("{of}: api_key_file"))?);
@@ -98,7 +158,91 @@ impl BackendConfig {
             };
             model.api_key = Some(Secret::new(key));
         }
-        Ok(ReadyBackend { slots: self.pool.slots, model })
+        Ok(client)
+    }
+
+    pub(super) fn check(&self, index: &str) -> Result<(), KeyError> {
+        let name = self.name();
+        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        if !begins || name.len() > 64 || !name.bytes().all(fits) {
+            let fix = "use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first";
+            return Err(KeyError::value(&["backend", index, "name"], &format!("{name:?} is no name"), fix));
+        }
+        self.check_pool(index)?;
+        let wrong = |e: LlmError| {
+            let what = match e {
+                LlmError::Config { what, .. } => what,
+                other => other.to_string(),
+            };
+            KeyError::value(&["backend", index], &what, "see `annie config init` for an example")
+        };
+        match &self.client {
+            ClientConfig::Model(model) => {
+                let keys = [model.api_key.is_some(), self.pool.api_key_file.is_some(), self.pool.api_key_env.is_some()];
+                if keys.into_iter().filter(|given| *given).count() > 1 {
+                    let fix = "keep one of api_key, api_key_file and api_key_env";
+                    return Err(KeyError::value(&["backend", index], "its key is given more than once", fix));
+                }
+                model.validate().map_err(wrong)
+            }
+            ClientConfig::Command(command) => {
+                let keys = [
+                    ("api_key_file", self.pool.api_key_file.is_some()),
+                    ("api_key_env", self.pool.api_key_env.is_some()),
+                ];
+                if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
+                    let fix = "name the variable in env_pass, or set it in env";
+                    return Err(KeyError::value(&["backend", index, key], "a program is given no key", fix));
+                }
+                command.validate().map_err(wrong)
+            }
+        }
+    }
+
+    /// The pool's keys, each by itself, so that the one that does not fit is known.
+    fn check_pool(&self, index: &str) -> Result<(), KeyError> {
+        let BackendFacts { capabilities, context_tokens_max, slots, cost, window, called, .. } = self.facts();
+        let plain = || BackendFacts { name: "one".to_owned(), ..BackendFacts::default() };
+        let each = [
+            ("slots", BackendFacts { slots, ..plain() }, "give at least 1"),
+            (
+                "capabilities",
+                BackendFacts { capabilities, ..plain() },
+                "write words such as \"git\", \"shell\", \"voice\"",
+            ),
+            ("context_tokens_max", BackendFacts { context_tokens_max, ..plain() }, "give the model's context window"),
+            ("price", BackendFacts { cost, ..plain() }, "give US dollars per million tokens, 0 or more"),
+            ("window", BackendFacts { window, ..plain() }, "write it as { requests_max = 60, window_ms = 3600000 }"),
+            ("called", BackendFacts { called, ..plain() }, "write words such as [\"claude\"], or [] for none"),
+        ];
+        for (key, facts, fix) in each {
+            if let Err(RouteTableError::Backend { what, .. }) = RouteTable::new(Vec::new(), &[facts]) {
+                return Err(KeyError::value(&["backend", index, key], &what, fix));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a model server's work is done if nobody says: in the house if it is one that people run themselves and its address
+/// is one of their own. Anything else may pass on what it is told.
+fn privacy_of(model: &ModelConfig) -> Privacy {
+    let is_own = matches!(model.profile, Profile::LlamaCpp | Profile::Ollama | Profile::Vllm);
+    let host = model.base_url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase));
+    if is_own && host.is_some_and(|host| is_private(&host)) { Privacy::Local } else { Privacy::Cloud }
+}
+
+/// Whether a host, in small letters, is on this machine or in a network of one's own.
+fn is_private(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(at)) => at.is_loopback() || at.is_private() || at.is_link_local(),
+        Ok(IpAddr::V6(at)) => at.to_ipv4_mapped().map_or_else(
+            || at.is_loopback() || at.is_unique_local() || at.is_unicast_link_local(),
+            |at| is_private(&at.to_string()),
+        ),
+        Err(_) => host == "localhost" || PRIVATE_NAMES.iter().any(|end| host.ends_with(end)),
     }
 }
 

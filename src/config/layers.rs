@@ -22,6 +22,8 @@ use super::{
 const SYSTEM_FILE: &str = "/etc/annie/annie.toml";
 /// What the names of environment variables for settings begin with.
 const PREFIX: &str = "ANNIE__";
+/// The tables that are lists.
+const LISTS: [&str; 2] = ["backend", "route"];
 /// The largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -109,7 +111,7 @@ impl Sources {
                 layers.set(&path, value, &Place::Environment(variable));
             }
         } else if let Some(model) = self.environment.get(convenience::MODEL) {
-            let path = ["backend", "0", "model"].map(str::to_owned);
+            let path = ["backend", &layers.first_model().to_string(), "model"].map(str::to_owned);
             layers.set(&path, model.into(), &Place::Environment(convenience::MODEL.to_owned()));
         }
         layers.environment(&self.environment)?;
@@ -170,11 +172,10 @@ impl Layers {
             let place = at(offset_of(&spanned, &leaf, true));
             self.origins.insert(leaf, place);
         }
-        if table.contains_key("backend") {
+        for list in LISTS.into_iter().filter(|list| table.contains_key(*list)) {
             // A later file's backends stand in place of an earlier one's, not beside them.
-            self.origins.retain(|leaf, place| {
-                leaf[0] != "backend" || matches!(place, Place::File { path: of, .. } if of == path)
-            });
+            self.origins
+                .retain(|leaf, place| leaf[0] != list || matches!(place, Place::File { path: of, .. } if of == path));
         }
         merge(&mut self.table, table);
         Ok(())
@@ -205,6 +206,13 @@ impl Layers {
         Ok(())
     }
 
+    /// The first backend that is a model and no program.
+    fn first_model(&self) -> usize {
+        let is_model = |b: &Value| b.get("kind").and_then(Value::as_str).is_none_or(|kind| kind == "model");
+        let backends = self.table.get("backend").and_then(Value::as_array);
+        backends.and_then(|list| list.iter().position(is_model)).unwrap_or(0)
+    }
+
     fn set(&mut self, path: &[String], value: Value, place: &Place) {
         put(&mut self.table, path, value);
         self.origins.insert(self.landed(path), place.clone());
@@ -226,7 +234,9 @@ impl Layers {
     /// An error of the whole, at the place where its value comes from.
     fn explain(&self, error: KeyError) -> ConfigError {
         let below = |leaf: &&Vec<String>| leaf.starts_with(&error.path);
-        let origin = self.origins.get(&error.path).or_else(|| self.origins.get(self.origins.keys().find(below)?));
+        let around = || (1..error.path.len()).rev().find_map(|depth| self.origins.get(&error.path[..depth]));
+        let inside = || self.origins.get(self.origins.keys().find(below)?);
+        let origin = self.origins.get(&error.path).or_else(inside).or_else(around);
         ConfigError::new(origin.cloned().unwrap_or(Place::Default), error.what, error.fix)
     }
 }
@@ -243,7 +253,13 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
             other => other.to_vec(),
         };
         put(&mut alone, &path, value.clone());
-        typed(alone).map(drop)
+        let as_command = path.first().is_some_and(|list| list == "backend").then(|| {
+            let mut command = alone.clone();
+            put(&mut command, &["backend", "0", "kind"].map(str::to_owned), "command".into());
+            command
+        });
+        // Whether it is a model's key or a program's is known when all is there.
+        typed(alone).or_else(|e| as_command.map_or(Err(()), |c| typed(c).map_err(drop)).map_err(|()| e)).map(drop)
     };
     let plain = Value::String(text.to_owned());
     let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
@@ -295,13 +311,15 @@ fn put(table: &mut Table, path: &[String], value: Value) {
     }
 }
 
-/// The paths of all values. Lists are values, except the list of backends.
+/// The paths of all values. Lists are values, except those of backends and rules.
 pub(super) fn leaves(table: &Table) -> Vec<Vec<String>> {
     fn walk(path: &[String], value: &Value, found: &mut Vec<Vec<String>>) {
         let mut down = |key: String, value: &Value| walk(&[path, &[key]].concat(), value, found);
         match value {
             Value::Table(table) if !table.is_empty() => table.iter().for_each(|(key, v)| down(key.clone(), v)),
-            Value::Array(list) if path == ["backend"] => {
+            Value::Array(list)
+                if path.len() == 1 && LISTS.contains(&path[0].as_str()) && list.iter().all(Value::is_table) =>
+            {
                 list.iter().enumerate().for_each(|(at, v)| down(at.to_string(), v));
             }
             _ => found.push(path.to_vec()),

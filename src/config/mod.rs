@@ -9,17 +9,19 @@ mod convenience;
 mod environment;
 mod error;
 mod layers;
+mod routing;
 mod sample;
 mod settings;
 mod show;
 mod typed;
 
+pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::read_key;
-pub use backend::{BackendConfig, ReadyBackend};
 pub use convenience::idle_keys;
 pub use environment::Environment;
 pub use error::{ConfigError, Place};
 pub use layers::{Flag, Loaded, Sources};
+pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};
 pub use settings::{
     Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, StoreSettings, SubAgent, Synchronous,

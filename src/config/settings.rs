@@ -9,16 +9,22 @@ use std::{
 use annie_actors::KernelLimits;
 use annie_core::{
     breaker::BreakerLimits,
-    event::Mode,
+    event::{Mode, Priority},
     ids::UserId,
-    limits::{SubAgentInterface, TurnLimits},
+    limits::{Deadlines, SubAgentInterface, TurnLimits},
+    notice::NotifyLimits,
     queue::QueueLimits,
+    route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
 };
 use annie_llm::Secret;
 use annie_store::{Durability, SqliteOptions};
 use serde::{Deserialize, Serialize};
 
-use super::{backend::BackendConfig, typed::KeyError};
+use super::{
+    backend::BackendConfig,
+    routing::{Routing, planner},
+    typed::KeyError,
+};
 use crate::door::DoorLimits;
 
 /// The whole configuration.
@@ -41,8 +47,14 @@ pub struct Config {
     pub limits: Limits,
     /// What one turn may use up. Its `interface` is set as `sub_agent.interface`.
     pub turn: TurnLimits,
+    /// When tasks should have come to an end, by class.
+    pub deadline: Deadlines,
     /// How much may wait.
     pub queue: QueueLimits,
+    /// How often users are notified of what ended while they did not wait.
+    pub notify: NotifyLimits,
+    /// How far the rules of routing are trusted.
+    pub routing: Routing,
     /// When the breaker of a skill opens.
     pub breaker: BreakerLimits,
     /// How sub-agents work.
@@ -59,6 +71,9 @@ pub struct Config {
     /// part their own keys from the client's.
     #[serde(skip)]
     pub backend: Vec<BackendConfig>,
+    /// The rules by which a backend is chosen (`[[route]]`), before the built-in ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub route: Vec<RouteRule>,
 }
 
 /// `[server]`
@@ -253,61 +268,24 @@ impl Config {
             engines_max: self.limits.engines_max,
             stuck_ms_max: self.limits.stuck_ms_max,
             message_bytes_max: self.limits.message_bytes_max,
+            deadlines: self.deadline,
             queue: self.queue.clone(),
+            notify: self.notify.clone(),
         }
+    }
+
+    /// What the pool is: the backends in their order, or the planner.
+    #[must_use]
+    pub fn facts(&self) -> Vec<BackendFacts> {
+        if self.backend.is_empty() { vec![planner()] } else { self.backend.iter().map(BackendConfig::facts).collect() }
     }
 
     /// What the types cannot say.
     pub(super) fn check(&self) -> Result<(), KeyError> {
-        let at_least_1 = [
-            ("limits", "message_bytes_max", self.limits.message_bytes_max as u64),
-            ("limits", "round_ms_max", self.limits.round_ms_max),
-            ("limits", "hibernate_ms", self.limits.hibernate_ms),
-            ("limits", "engines_max", self.limits.engines_max as u64),
-            ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
-            ("store", "readers_max", u64::from(self.store.readers_max)),
-            ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
-            ("breaker", "open_ms", self.breaker.open_ms),
-            ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
-            ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
-            ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
-            ("turn", "window_ms", self.turn.window_ms),
-            ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
-            ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
-            ("doors", "connections_max", self.doors.connections_max as u64),
-            ("doors", "requests_max", self.doors.requests_max as u64),
-            ("doors", "streams_max", self.doors.streams_max as u64),
-            ("doors", "streams_per_user_max", self.doors.streams_per_user_max as u64),
-            ("doors", "stream_ms_max", self.doors.stream_ms_max),
-            ("doors", "requests_per_minute_max", u64::from(self.doors.requests_per_minute_max)),
-            ("doors", "requests_burst_max", u64::from(self.doors.requests_burst_max)),
-            ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
-            ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
-        ];
-        if let Some((table, key, _)) = at_least_1.iter().find(|(_, _, value)| *value == 0) {
-            return Err(KeyError::value(&[table, key], "it is 0", "give at least 1"));
-        }
-        let turn = &self.turn;
-        if turn.history_tokens_max() == 0 {
-            let what = "it is not larger than system_tokens_reserve and response_tokens_reserve together";
-            return Err(KeyError::value(&["turn", "context_tokens_max"], what, "raise it, or lower the reserves"));
-        }
-        if turn.agent_calls_default > turn.agent_calls_max {
-            let what = "it is larger than agent_calls_max";
-            return Err(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
-        }
-        if let Some(zone) = &self.timezone {
-            check_zone(&["timezone"], zone)?;
-        }
-        for (id, person) in &self.user {
-            if UserId::new(id.as_str()).is_err() {
-                let fix = "use 1 to 128 bytes without control characters";
-                return Err(KeyError::value(&["user", id], "it cannot be a user id", fix));
-            }
-            if let Some(zone) = &person.timezone {
-                check_zone(&["user", id, "timezone"], zone)?;
-            }
-        }
+        self.check_numbers()?;
+        self.check_turn()?;
+        self.check_deadlines()?;
+        self.check_people()?;
         if let Some(url) = &self.client.url
             && !url.starts_with("http://")
             && !url.starts_with("https://")
@@ -322,16 +300,112 @@ impl Config {
             let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
             return Err(KeyError::value(&["log", "level"], "it is no log level", fix));
         }
-        self.check_backends()
+        self.check_backends()?;
+        self.check_routes(&self.facts())
+    }
+
+    fn check_numbers(&self) -> Result<(), KeyError> {
+        let at_least_1 = [
+            ("limits", "message_bytes_max", self.limits.message_bytes_max as u64),
+            ("limits", "round_ms_max", self.limits.round_ms_max),
+            ("limits", "hibernate_ms", self.limits.hibernate_ms),
+            ("limits", "engines_max", self.limits.engines_max as u64),
+            ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
+            ("store", "readers_max", u64::from(self.store.readers_max)),
+            ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
+            ("breaker", "open_ms", self.breaker.open_ms),
+            ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
+            ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
+            ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
+            ("turn", "window_ms", self.turn.window_ms),
+            ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
+            ("turn", "defer_ms", self.turn.defer_ms),
+            ("notify", "keep_ms", self.notify.keep_ms),
+            ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
+            ("doors", "connections_max", self.doors.connections_max as u64),
+            ("doors", "requests_max", self.doors.requests_max as u64),
+            ("doors", "streams_max", self.doors.streams_max as u64),
+            ("doors", "streams_per_user_max", self.doors.streams_per_user_max as u64),
+            ("doors", "stream_ms_max", self.doors.stream_ms_max),
+            ("doors", "requests_per_minute_max", u64::from(self.doors.requests_per_minute_max)),
+            ("doors", "requests_burst_max", u64::from(self.doors.requests_burst_max)),
+            ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
+            ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
+        ];
+        match at_least_1.iter().find(|(_, _, value)| *value == 0) {
+            Some((table, key, _)) => Err(KeyError::value(&[table, key], "it is 0", "give at least 1")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_turn(&self) -> Result<(), KeyError> {
+        let turn = &self.turn;
+        if turn.history_tokens_max() == 0 {
+            let what = "it is not larger than system_tokens_reserve and response_tokens_reserve together";
+            return Err(KeyError::value(&["turn", "context_tokens_max"], what, "raise it, or lower the reserves"));
+        }
+        if turn.agent_calls_default > turn.agent_calls_max {
+            let what = "it is larger than agent_calls_max";
+            return Err(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
+        }
+        let letters = &turn.letters;
+        if letters.retry_after_ms == 0 {
+            return Err(KeyError::value(&["turn", "letters", "retry_after_ms"], "it is 0", "give at least 1"));
+        }
+        if letters.archive_after_ms <= letters.retry_after_ms {
+            let what = "it is not longer than retry_after_ms: nothing would ever be tried again";
+            return Err(KeyError::value(
+                &["turn", "letters", "archive_after_ms"],
+                what,
+                "raise it, or lower retry_after_ms",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_deadlines(&self) -> Result<(), KeyError> {
+        for class in Priority::ALL {
+            let (deadline, name) = (self.deadline.of(class), class.as_str());
+            if deadline.soft_ms == 0 {
+                return Err(KeyError::value(&["deadline", name, "soft_ms"], "it is 0", "give at least 1"));
+            }
+            if deadline.hard_ms <= deadline.soft_ms {
+                let what = "it is not later than soft_ms";
+                return Err(KeyError::value(&["deadline", name, "hard_ms"], what, "raise it, or lower soft_ms"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_people(&self) -> Result<(), KeyError> {
+        if let Some(zone) = &self.timezone {
+            check_zone(&["timezone"], zone)?;
+        }
+        for (id, person) in &self.user {
+            if UserId::new(id.as_str()).is_err() {
+                let fix = "use 1 to 128 bytes without control characters";
+                return Err(KeyError::value(&["user", id], "it cannot be a user id", fix));
+            }
+            if let Some(zone) = &person.timezone {
+                check_zone(&["user", id, "timezone"], zone)?;
+            }
+        }
+        Ok(())
     }
 
     fn check_backends(&self) -> Result<(), KeyError> {
+        let facts = self.facts();
         for (at, backend) in self.backend.iter().enumerate() {
             let index = at.to_string();
             backend.check(&index)?;
-            if self.backend[..at].iter().any(|b| b.model.name == backend.model.name) {
-                let what = format!("another backend is named {:?} too", backend.model.name);
+            if self.backend[..at].iter().any(|b| b.name() == backend.name()) {
+                let what = format!("another backend is named {:?} too", backend.name());
                 return Err(KeyError::value(&["backend", &index, "name"], &what, "give each its own name"));
+            }
+            // Each is well by itself and has a name of its own: what is left is that users call two the same.
+            if let Err(RouteTableError::Backend { what, .. }) = RouteTable::new(Vec::new(), &facts[..=at]) {
+                let fix = "let users call each by words of its own: called = [\"...\"]";
+                return Err(KeyError::value(&["backend", &index, "called"], &what, fix));
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use toml::{Table, Value};
 
 use super::{
+    backend::ClientConfig,
     error::Place,
     layers::{Loaded, leaves},
     settings::Config,
@@ -52,8 +53,15 @@ pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
     table.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
     let mut list = Vec::new();
     for backend in &config.backend {
-        let mut one = Table::try_from(&backend.model)?;
+        let mut one = match &backend.client {
+            ClientConfig::Model(model) => Table::try_from(model)?,
+            ClientConfig::Command(command) => Table::try_from(command)?,
+        };
         one.extend(Table::try_from(&backend.pool)?);
+        // What follows from other keys counts as well as what is written.
+        let facts = backend.facts();
+        one.insert("privacy".to_owned(), facts.privacy.as_str().into());
+        one.insert("called".to_owned(), facts.called.into());
         one.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
         list.push(Value::Table(one));
     }

@@ -4,11 +4,13 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use annie_actors::KernelLimits;
 use annie_core::{event::Mode, limits::SubAgentInterface};
-use annie_llm::Profile;
+use annie_llm::{ModelConfig, Profile};
 use annie_store::Durability;
 use toml::Value;
 
 use super::{show::table, typed::typed, *};
+
+mod pool;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
@@ -28,6 +30,13 @@ fn told_of_variable(name: &str, value: &str) -> String {
     let sources = Sources { environment: Environment::of(&[(name, value)]), ..Sources::default() };
     let error = sources.load().unwrap_err();
     format!("{error}; {}", error.fix)
+}
+
+fn model_of(backend: &BackendConfig) -> &ModelConfig {
+    match &backend.client {
+        ClientConfig::Model(model) => model,
+        ClientConfig::Command(_) => panic!("a model"),
+    }
 }
 
 #[test]
@@ -166,10 +175,13 @@ fn a_backend_comes_from_a_file_with_its_secret_elsewhere() {
     let environment = Environment::of(&[("B_KEY", "sk-from-env"), ("ANNIE__BACKEND__1__MODEL", "n")]);
     let loaded = Sources { environment: environment.clone(), ..Sources::only(path) }.load().unwrap();
     let [a, b] = loaded.config.backend.as_slice() else { panic!("two backends") };
-    let (a, b) = (a.ready(&environment).unwrap(), b.ready(&environment).unwrap());
-    assert_eq!((a.slots, a.model.api_key.unwrap().expose()), (1, "sk-from-file"));
-    assert_eq!((b.model.model.as_str(), b.model.api_key.unwrap().expose()), ("n", "sk-from-env"));
-    let none = loaded.config.backend[1].ready(&Environment::default()).err().unwrap();
+    let model = |backend: &BackendConfig| match backend.ready(&environment).unwrap() {
+        ClientConfig::Model(model) => model,
+        ClientConfig::Command(_) => panic!("a model"),
+    };
+    assert_eq!((a.pool.slots, model(a).api_key.unwrap().expose()), (1, "sk-from-file"));
+    assert_eq!((model(b).model.as_str(), model(b).api_key.unwrap().expose()), ("n", "sk-from-env"));
+    let none = b.ready(&Environment::default()).unwrap_err();
     assert_eq!(none.to_string(), "B_KEY: backend `b` wants its key from here, and it is not set or empty");
     let shown: Vec<String> = lines(&loaded).unwrap().iter().map(|l| format!("{} {}", l.key, l.value)).collect();
     assert!(!shown.join("\n").contains("sk-from"), "{shown:?}");
@@ -184,16 +196,17 @@ fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
     };
     assert!(load(&[("OPENAI_API_KEY", "sk-1")]).is_empty());
     let [openai] = &load(&[("OPENAI_API_KEY", "sk-1"), ("ANNIE_MODEL", "m")])[..] else { panic!("one") };
-    assert_eq!((openai.model.profile, openai.model.base_url.as_str()), (Profile::OpenAi, "https://api.openai.com/v1"));
+    let model = model_of(openai);
+    assert_eq!((model.profile, model.base_url.as_str()), (Profile::OpenAi, "https://api.openai.com/v1"));
     assert_eq!(openai.pool.api_key_env.as_deref(), Some("OPENAI_API_KEY"));
     let [router] = &load(&[("OPENAI_API_KEY", "1"), ("OPENROUTER_API_KEY", "2"), ("ANNIE_MODEL", "m")])[..] else {
         panic!("one")
     };
-    assert_eq!(router.model.profile, Profile::OpenRouter);
+    assert_eq!(model_of(router).profile, Profile::OpenRouter);
     let [local] = &load(&[("OPENAI_BASE_URL", "http://127.0.0.1:11434/v1"), ("ANNIE_MODEL", "m")])[..] else {
         panic!("one")
     };
-    assert_eq!((local.model.profile, local.pool.api_key_env.as_deref()), (Profile::Ollama, None));
+    assert_eq!((model_of(local).profile, local.pool.api_key_env.as_deref()), (Profile::Ollama, None));
 }
 
 #[test]
@@ -213,10 +226,8 @@ fn backends_of_a_later_file_stand_in_place_of_the_earlier_ones() {
     let sources = Sources { files: vec![first], asked: Some(second), environment, ..Sources::default() };
     let loaded = sources.load().unwrap();
     assert_eq!(loaded.config.backend.len(), 1);
-    assert_eq!(
-        (loaded.config.backend[0].model.name.as_str(), loaded.config.backend[0].model.model.as_str()),
-        ("c", "other")
-    );
+    let model = model_of(&loaded.config.backend[0]);
+    assert_eq!((model.name.as_str(), model.model.as_str()), ("c", "other"));
     assert!(loaded.origins.keys().all(|path| path[0] != "backend" || path[1] == "0"), "{:?}", loaded.origins);
 }
 
@@ -280,6 +291,20 @@ restarts_max = 12
 context_tokens_max = 9000
 system_tokens_reserve = 14
 response_tokens_reserve = 15
+defer_ms = 16
+[turn.letters]
+retry_after_ms = 17
+archive_after_ms = 18
+retry_from = "low"
+[deadline]
+realtime = { soft_ms = 1, hard_ms = 2 }
+high = { soft_ms = 3, hard_ms = 4 }
+normal = { soft_ms = 5, hard_ms = 6 }
+low = { soft_ms = 7, hard_ms = 8 }
+background = { soft_ms = 9, hard_ms = 10 }
+[routing]
+mode = "shadow"
+default_rules = false
 [sub_agent]
 interface = "json"
 [queue]
@@ -287,7 +312,12 @@ waiting_max = 1
 aging_ms_per_class = 2
 parks_max = 4
 round_guess_ms = 5
+realtime_max = 6
 depth_per_user = { high_max = 6, normal_max = 7, low_max = 8, background_max = 9 }
+[notify]
+every_ms = 1
+gather_ms = 2
+keep_ms = 3
 [breaker]
 failures_max = 1
 open_ms = 2
@@ -317,12 +347,15 @@ fn every_limit_reaches_the_kernel_and_the_store() {
         engines_max,
         stuck_ms_max,
         message_bytes_max,
+        deadlines,
         queue,
+        notify,
     } = limits;
     assert_eq!((mode, turn.interface), (Mode::Direct, SubAgentInterface::Json));
     assert_eq!((message_bytes_max, round_ms_max, hibernate_ms, engines_max, stuck_ms_max), (1, 2, 3, 4, 5));
     assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
-    assert_eq!((queue, breaker), (config.queue.clone(), config.breaker));
+    assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
+    assert_eq!(notify, config.notify);
     let options = config.store.options();
     assert_eq!((options.durability, options.busy_timeout_ms, options.readers_max), (Durability::Normal, 1, 9));
     assert_eq!(options.database_bytes_max, Some(100_000_000));
@@ -363,7 +396,8 @@ fn the_sample_names_every_key_and_its_default_and_is_accepted() {
         (&usual.limits, &usual.turn, &usual.queue, &usual.breaker)
     );
     assert_eq!((&config.server, &config.doors, &config.log), (&usual.server, &usual.doors, &usual.log));
-    let model = &config.backend[0].model;
+    assert_eq!((&config.deadline, &config.routing, &config.notify), (&usual.deadline, &usual.routing, &usual.notify));
+    let model = model_of(&config.backend[0]);
     let plain = annie_llm::ModelConfig::default();
     assert_eq!(
         (model.call_ms_max, model.reply_bytes_max, model.idle_ms_max),

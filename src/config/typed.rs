@@ -1,18 +1,19 @@
 //! From a table of TOML values to a [`Config`], with the path of whatever does not fit.
 
+use annie_core::limits::Deadlines;
 use annie_core::skill::edit_distance;
-use annie_llm::ModelConfig;
-use serde::de::DeserializeOwned;
+use annie_llm::{CommandConfig, ModelConfig};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::{
-    backend::{BackendConfig, Pool},
+    backend::{BackendConfig, ClientConfig, Kind, Pool},
     settings::Config,
 };
 
 /// Keys whose values must not be repeated.
-const SECRET_KEYS: [&str; 4] = ["api_key", "proxy", "headers", "key"];
+const SECRET_KEYS: [&str; 5] = ["api_key", "proxy", "headers", "key", "env"];
 
 /// A key that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,7 @@ pub fn typed(mut table: Table) -> Result<Config, KeyError> {
             fix: "it is set as `sub_agent.interface`".to_owned(),
         });
     }
+    fill_deadlines(&mut table);
     let backends = table.remove("backend");
     let mut config: Config = read(Value::Table(table), &[], &["backend"])?;
     if let Some(backends) = backends {
@@ -78,8 +80,37 @@ fn backend(at: usize, value: Value) -> Result<BackendConfig, KeyError> {
     let (own, rest): (Table, Table) =
         table.into_iter().partition(|(key, _)| BackendConfig::POOL_KEYS.contains(&key.as_str()));
     let pool: Pool = read(Value::Table(own), &path, &[])?;
-    let model: ModelConfig = read(Value::Table(rest), &path, &BackendConfig::POOL_KEYS)?;
-    Ok(BackendConfig { pool, model })
+    let rest = Value::Table(rest);
+    let client = match pool.kind {
+        Kind::Model => read(rest, &path, &BackendConfig::POOL_KEYS)
+            .map(ClientConfig::Model)
+            .map_err(|e| of_kind(e, &CommandConfig::default(), "a program's: add kind = \"command\" or remove it")),
+        Kind::Command => read(rest, &path, &BackendConfig::POOL_KEYS)
+            .map(ClientConfig::Command)
+            .map_err(|e| of_kind(e, &ModelConfig::default(), "a model server's: remove it, or kind = \"command\"")),
+    };
+    Ok(BackendConfig { pool, client: client? })
+}
+
+/// Tells whoever took a key of one kind of backend for one of the other.
+fn of_kind(error: KeyError, other: &impl Serialize, whose: &str) -> KeyError {
+    let known = Table::try_from(other).unwrap_or_default();
+    match error.path.as_slice() {
+        [_, _, key] if error.is_key && known.contains_key(key) => KeyError { fix: format!("it is {whose}"), ..error },
+        _ => error,
+    }
+}
+
+/// Who sets one deadline of a class keeps the other.
+fn fill_deadlines(table: &mut Table) {
+    let Some(Value::Table(given)) = table.get_mut("deadline") else { return };
+    for (class, usual) in Table::try_from(Deadlines::default()).unwrap_or_default() {
+        if let (Some(Value::Table(own)), Value::Table(usual)) = (given.get_mut(&class), usual) {
+            for (key, value) in usual {
+                own.entry(key).or_insert(value);
+            }
+        }
+    }
 }
 
 /// Reads one value at a path; `more` are keys that were taken out of it before.

@@ -217,9 +217,7 @@ mod tests {
             client_id: text.into(),
             text: text.into(),
             source: "test".into(),
-            priority: Default::default(),
-            mode: None,
-            preamble: vec![],
+            ..Inbound::default()
         })
     }
 

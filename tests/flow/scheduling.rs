@@ -85,7 +85,7 @@ impl annie_core::ports::Model for Gated {
 
 async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
     let mut message = Submission::new(user(who), "test", text);
-    message.priority = priority;
+    message.priority = Some(priority);
     world.kernel.submit(message).await.expect("taken")
 }
 

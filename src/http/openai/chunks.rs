@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn a_failure_in_the_middle_is_an_error_and_no_good_end() {
         let mut chunks = chunks();
-        chunks.take(event(EventBody::Failed { code: "x".into(), text: "It failed.".into(), detail: "secret".into() }));
+        let (code, text, detail) = ("x".into(), "It failed.".into(), "secret".into());
+        chunks.take(event(EventBody::Failed { code, text, detail, letter: None }));
         let lines = all(&mut chunks);
         let error: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
         assert_eq!(error["error"]["message"], "It failed.");

@@ -77,7 +77,7 @@ async fn every_route_opens_to_its_own_scope_only() {
         for (method, path, need) in RULES {
             let wanted = match need {
                 Need::Scope(wanted) | Need::LocalOr(wanted) => *wanted,
-                Need::Nothing | Need::AnyKey => scope,
+                Need::Nothing | Need::AnyKey | Need::OperationKey => scope,
             };
             let may = wanted == scope || (scope == KeyScope::Admin && wanted != KeyScope::Impersonate);
             let (status, body) = knock(&server, method, &filled(path), Some(&key), &json!({})).await;

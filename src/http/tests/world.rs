@@ -6,6 +6,7 @@ use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
 use annie_core::{
     ids::UserId,
     message::{Message, ModelReply, ModelRequest},
+    route::{BackendFacts, RouteMode, RouteTable, default_rules},
 };
 use annie_store::MemoryStore;
 use annie_testkit::{
@@ -82,17 +83,20 @@ impl Server {
 
     pub async fn on(store: MemoryStore, model: ScriptedModel, limits: DoorLimits) -> Self {
         let (model, store, env) = (Arc::new(model), Arc::new(store), env(7));
+        let facts = BackendFacts { name: "main".to_owned(), slots: 8, ..BackendFacts::default() };
+        let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).unwrap();
         let kernel = Kernel::start(Parts {
             env: env.clone(),
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: Arc::new(FakeSkills::obliging()),
-            backends: vec![Backend { name: "main".to_owned(), slots: 8, model: model.clone() }],
+            backends: vec![Backend { name: "main".to_owned(), slots: 8, facts, model: model.clone() }],
             profiles: Profiles {
                 by_user: BTreeMap::new(),
                 default: Profile { name: String::new(), timezone: "UTC".to_owned() },
             },
             limits: KernelLimits::default(),
+            routing: (table, RouteMode::default()),
         });
         let kernel = kernel.await.unwrap();
         let auth = Auth::load(store, env, UserId::new("me").unwrap()).await.unwrap();

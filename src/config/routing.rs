@@ -1,0 +1,81 @@
+//! `[routing]` and `[[route]]`: which backend a message goes to. What the rules mean stands at [`annie_core::route`].
+
+use annie_core::route::{BackendFacts, Privacy, RouteMode, RouteRule, RouteTable, RouteTableError, default_rules};
+use serde::{Deserialize, Serialize};
+
+use super::{settings::Config, typed::KeyError};
+
+/// The name of the backend that is there when none is configured.
+pub const OFFLINE: &str = "offline";
+/// Rounds that the planner runs at a time: it only uses the processor.
+const OFFLINE_SLOTS: u32 = 8;
+
+/// What the pool is without a backend. The planner needs nobody, and has no capability that a rule could ask for, so
+/// everything goes to it.
+pub(super) fn planner() -> BackendFacts {
+    BackendFacts { name: OFFLINE.to_owned(), privacy: Privacy::Local, slots: OFFLINE_SLOTS, ..BackendFacts::default() }
+}
+
+/// `[routing]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Routing {
+    /// How far the rules are trusted.
+    pub mode: RouteMode,
+    /// Whether the built-in rules hold, behind those of the configuration.
+    pub default_rules: bool,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self { mode: RouteMode::default(), default_rules: true }
+    }
+}
+
+impl Config {
+    /// The rules of the configuration, then the built-in ones. A rule stands in place of the built-in one of its name.
+    fn rules(&self) -> Vec<RouteRule> {
+        let usual = if self.routing.default_rules { default_rules() } else { Vec::new() };
+        let is_new = |rule: &RouteRule| self.route.iter().all(|own| own.name != rule.name);
+        self.route.iter().cloned().chain(usual.into_iter().filter(is_new)).collect()
+    }
+
+    /// The rules over these backends, made ready.
+    ///
+    /// # Errors
+    /// Names the first that does not fit.
+    pub fn route_table(&self, facts: &[BackendFacts]) -> Result<RouteTable, RouteTableError> {
+        RouteTable::new(self.rules(), facts)
+    }
+
+    /// The rules of the configuration that no backend can ever be meant by.
+    #[must_use]
+    pub fn idle_rules(&self, facts: &[BackendFacts]) -> Vec<String> {
+        let table = RouteTable::new(self.route.clone(), facts);
+        table.map(|table| table.idle().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Whether the rules fit together with these backends.
+    pub(super) fn check_routes(&self, facts: &[BackendFacts]) -> Result<(), KeyError> {
+        let fits =
+            |count: usize| RouteTable::new(self.route.get(..count).unwrap_or_default().to_vec(), facts).map(drop);
+        // What holds for so many rules holds for fewer, so the first that does not fit is found by halves.
+        let counts: Vec<usize> = (1..=self.route.len()).collect();
+        let at = counts.partition_point(|count| fits(*count).is_ok());
+        let all = || self.route_table(facts).map(drop);
+        let Err(error) = counts.get(at).map_or_else(all, |count| fits(*count)) else { return Ok(()) };
+        let index = at.to_string();
+        match error {
+            RouteTableError::Rule { what, .. } => {
+                let fix = "see `annie config init` for an example of a rule";
+                Err(KeyError::value(&["route", &index], &what, fix))
+            }
+            error @ RouteTableError::TooMany { .. } => Err(KeyError::value(
+                &["route"],
+                &error.to_string(),
+                "leave some out, or set routing.default_rules = false",
+            )),
+            error => Err(KeyError::value(&["backend"], &error.to_string(), "see `annie config init` for an example")),
+        }
+    }
+}
