@@ -96,8 +96,10 @@ pub(super) struct Desk {
     pub deferred: BTreeSet<(Micros, TaskId)>,
     /// What every backend took when it was last looked at.
     pub usable: Vec<Usable>,
+    /// When a task of class HIGH was last given a round, by backend.
+    high_at: Vec<Option<Micros>>,
     ended: (VecDeque<TaskId>, HashSet<TaskId>),
-    /// The tasks of earlier lives are known; before that nothing but voice is granted.
+    /// The tasks of earlier lives are known; before that nothing but voice gets here.
     pub is_loaded: bool,
     pub granted: u64,
     heard: u64,
@@ -116,6 +118,7 @@ impl Desk {
             lobby: Lobby::new(limits.clone(), u32::try_from(leases.slots(0)).unwrap_or(u32::MAX)),
             urgent: vec![VecDeque::new(); backends],
             usable: vec![Usable::default(); backends],
+            high_at: vec![None; backends],
             limits,
             leases,
             me,
@@ -160,7 +163,7 @@ impl Desk {
             is_held: false,
             until,
             after,
-            is_given: false,
+            is_given: self.leases.is_out(task),
             heard_at: now,
             number: self.heard,
         };
@@ -296,15 +299,16 @@ impl Desk {
             // A task with parallel agents: its other rounds stand where they stand.
             return;
         }
+        let is_given = std::mem::take(&mut entry.is_given);
+        let gave_way = is_given && self.gives_way(task, at, now);
+        let Some(entry) = self.entries.get_mut(&task) else { return };
         let waiting = &mut entry.waiting;
-        if entry.is_given {
-            entry.is_given = false;
-            let as_there = Waiting { backend: id(at), ..waiting.clone() };
-            if self.lines.get_mut(at).is_some_and(|line| line.should_park(&as_there, now)) {
+        if is_given {
+            if gave_way {
                 waiting.parks = waiting.parks.saturating_add(1);
                 waiting.parked_at = Some(now);
                 metrics::counter!("annie_queue_parks_total").increment(1);
-                self.leases.mark(task, Mark { rounds_done: waiting.rounds_done, parks: waiting.parks });
+                self.leases.mark(task, Mark { rounds_done: waiting.rounds_done, parks: waiting.parks, back_at: None });
             } else {
                 waiting.anchor = since.min(now);
                 waiting.parked_at = None;
@@ -318,6 +322,20 @@ impl Desk {
         } else {
             waiting.anchor = waiting.anchor.min(since);
         }
+    }
+
+    /// Whether somebody of class HIGH waits for the slot that it had, or has taken it since its round came back (ruling 4).
+    fn gives_way(&mut self, task: TaskId, at: usize, now: Micros) -> bool {
+        let Some(entry) = self.entries.get(&task) else { return false };
+        let as_there = Waiting { backend: id(at), ..entry.waiting.clone() };
+        if self.lines.get_mut(at).is_some_and(|line| line.should_park(&as_there, now)) {
+            return true;
+        }
+        let may_be = as_there.class > Priority::High && as_there.parks < self.limits.parks_max;
+        let back_at = self.leases.marked(task).and_then(|mark| mark.back_at);
+        let is_taken =
+            back_at.is_some_and(|back| self.high_at.get(at).copied().flatten().is_some_and(|high| high >= back));
+        may_be && is_taken && self.leases.count(at) >= self.leases.slots(at)
     }
 
     /// Puts a task where it belongs after anything about it has changed.
@@ -387,7 +405,7 @@ impl Desk {
                 return Some((task, ticket));
             }
         }
-        if !self.is_loaded || self.usable.get(n).is_none_or(|u| u.is_closed) {
+        if self.usable.get(n).is_none_or(|u| u.is_closed) {
             return None;
         }
         while let Some(grant) = self.lines.get_mut(n)?.pop(id(n), now) {
@@ -411,9 +429,13 @@ impl Desk {
         if let Some(entry) = self.entries.get_mut(&task) {
             entry.is_given = true;
             entry.waiting.rounds_done = entry.waiting.rounds_done.saturating_add(1);
-            self.leases.mark(task, Mark { rounds_done: entry.waiting.rounds_done, parks: entry.waiting.parks });
+            let (rounds_done, parks) = (entry.waiting.rounds_done, entry.waiting.parks);
+            self.leases.mark(task, Mark { rounds_done, parks, back_at: None });
             if entry.class() == Priority::Realtime {
                 self.leases.speak(n, task, now);
+            }
+            if let Some(at) = self.high_at.get_mut(n).filter(|_| entry.class() == Priority::High) {
+                *at = Some(now);
             }
         }
         #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]

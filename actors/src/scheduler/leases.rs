@@ -80,6 +80,8 @@ enum Began {
 pub(super) struct Mark {
     pub rounds_done: u32,
     pub parks: u8,
+    /// When its last round came back.
+    pub back_at: Option<Micros>,
 }
 
 /// The time before this process in which nothing ran: no wait for those who came before it.
@@ -192,9 +194,17 @@ impl Leases {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
         let Some(lease) = inner.out.remove(&permit) else { return };
+        if let Some(mark) = inner.marks.get_mut(&lease.task) {
+            mark.back_at = Some(now);
+        }
         let Some(post) = inner.posts.get_mut(usize::from(lease.backend.0)) else { return };
         post.running = post.running.saturating_sub(1);
         post.judge(&self.breaker, lease.began, verdict, now);
+    }
+
+    /// Whether a round of this task runs.
+    pub(super) fn is_out(&self, task: TaskId) -> bool {
+        self.inner.lock().out.values().any(|l| l.task == task)
     }
 
     /// All tasks with a round that runs, and where.

@@ -124,7 +124,6 @@ impl Desk {
                 match stance.shut {
                     Some(shut) => format!("{name}: {shut}"),
                     None if stance.is_closed => format!("somebody speaks on {name}; then {order}"),
-                    None if !self.is_loaded => "the task table is being read".to_owned(),
                     None => order,
                 }
             }

@@ -48,6 +48,18 @@ async fn a_task_that_is_put_off_starts_when_its_time_has_come_and_ages_from_then
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_before_it_was_due_is_no_wait() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let _busy = world.take(9, NORMAL, &[]).await;
+    let later = world.now().plus_ms(600_000);
+    world.admit(New { not_before: Some(later), ..New::of(1, Priority::Background) }).await.expect("room");
+    let _round = world.ask(1, Priority::Background, &[]).await;
+    world.pass_ms(601_000).await;
+    let list = world.list().await;
+    assert!(list["waiting"][0]["effective"].as_f64().is_some_and(|e| e > 3.99), "{list:#}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_starts_when_those_that_it_waits_for_have_ended() {
     let world = Parts::of(&[("gpu", 3)]).start().await;
     for n in [1, 2] {
