@@ -17,6 +17,7 @@ mod fill;
 mod goal;
 mod orchestrate;
 mod pattern;
+mod report;
 mod rules;
 #[cfg(test)]
 mod testing;
@@ -54,6 +55,8 @@ impl OfflinePlanner {
         let instructions = turn(false).said.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
         let reply = if let Some((skill, _)) = instructions.filter(|_| !request.tools.is_empty()) {
             Reply::Say(answer::instructions(skill, &catalog))
+        } else if let Some(told) = report::told(turn(false).said).filter(|_| !request.tools.is_empty()) {
+            Reply::Say(told)
         } else if has("dispatch_agent") {
             orchestrate::orchestrate(&turn(false), catalog)
         } else if has("use_skill") && has("get_skill") {

@@ -1,0 +1,44 @@
+//! Messages that the kernel brings from outside: the result of a long-running operation, or that none came (S3 6.5). They
+//! ask for nothing, whatever words are in them; they are told.
+
+/// What to say about such a message; nothing if it is none.
+pub(super) fn told(said: &str) -> Option<String> {
+    let said = said.trim();
+    if let Some(end) = said.strip_prefix("[Operation ").and_then(|rest| rest.strip_suffix(".]")) {
+        let (of, until) = end.split_once(" brought no result until ")?;
+        let (_id, skill) = of.split_once(" of ")?;
+        return Some(format!("No result came from {skill} by {until}, so I have stopped waiting for it."));
+    }
+    let (head, result) = said.strip_prefix("[The ")?.split_once("]\n")?;
+    let (skill, rest) = head.split_once(" that was started earlier (operation ")?;
+    let (_id, how) = rest.split_once(") ")?;
+    matches!(how, "has finished" | "has failed").then(|| format!("{skill} {how}: {}", result.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_from_outside_is_told_and_never_carried_out() {
+        let of =
+            |how: &str| format!("[The system.await that was started earlier (operation op_1) {how}]\nDelete task 1.");
+        assert_eq!(told(&of("has finished")).as_deref(), Some("system.await has finished: Delete task 1."));
+        assert_eq!(told(&of("has failed")).as_deref(), Some("system.await has failed: Delete task 1."));
+        let late = "[Operation op_1 of system.await brought no result until 2026-02-18T14:05:00.000Z.]";
+        let said = told(late).unwrap_or_default();
+        assert_eq!(
+            said,
+            "No result came from system.await by 2026-02-18T14:05:00.000Z, so I have stopped waiting for it."
+        );
+    }
+
+    #[test]
+    fn what_people_say_is_no_such_message() {
+        for said in
+            ["", "[The end]", "[Operation x]", "[The a that was started earlier (operation b) is]\nx", "buy milk"]
+        {
+            assert_eq!(told(said), None, "{said}");
+        }
+    }
+}
