@@ -5,4 +5,5 @@ mod bad_skills;
 mod doors;
 pub mod kernel;
 mod programs;
+mod routing;
 mod scheduling;

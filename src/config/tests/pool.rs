@@ -123,7 +123,7 @@ fn a_pool_key_that_does_not_fit_is_named_with_its_place() {
             program("api_key_env = \"K\""),
             at(6, "api_key_env", "a program is given no key; name the variable in env_pass"),
         ),
-        (server("") + &server(""), "annie.toml:6:1: `backend.1.name`: another backend is named \"a\" too".to_owned()),
+        (server("") + &server(""), "annie.toml:7:1: `backend.1.name`: another backend is named \"a\" too".to_owned()),
         (
             server("") + &program("called = [\"A\"]"),
             "annie.toml:11:1: `backend.1.called`: \"A\" is what users call another one already".to_owned(),
