@@ -76,7 +76,10 @@ impl Node for SubAgent {
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
         match state.args.turn.report(ctx.now()) {
             Some(report) => finish(state, Vec::new(), report),
-            None => perform(ctx, state),
+            None => match state.args.turn.interrupted() {
+                Some(body) => record(ctx, state, body).await?,
+                None => perform(ctx, state),
+            },
         }
         Ok(())
     }
@@ -213,6 +216,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     round,
                     request: turn.request(),
                     ms_max: left_ms.min(wiring.limits.round_ms_max),
+                    epoch: state.args.epoch,
                     route: turn.route.clone(),
                     shift_ms: 0,
                 };

@@ -4,15 +4,16 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
-    event::Priority,
-    ids::{AgentId, ConversationId, TaskId, UserId},
+    event::{EventBody, NewEvent, Priority},
+    ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
-    ports::{Draft, DraftSink},
+    ports::{Append, Draft, DraftSink, Fence},
     route,
 };
 
 use crate::{
     hub::Live,
+    log_writer::append,
     scheduler::{PermitRequest, Verdict, acquire},
     tasks::caught,
     wiring::{Backend, Wiring},
@@ -32,6 +33,8 @@ pub(crate) struct ModelCall {
     pub request: ModelRequest,
     /// How long it may take after its permit, in milliseconds.
     pub ms_max: u64,
+    /// Under which ownership of the conversation.
+    pub epoch: Epoch,
     /// The backends that may run it, the one meant first.
     pub route: Vec<String>,
     /// The user's mood moves it among its equals, in milliseconds.
@@ -102,14 +105,48 @@ async fn run(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Resu
     let wait = Duration::from_millis(call.ms_max);
     // A backend that works by itself is given the task, not the conversation (S3 10.6).
     let handed_over = endpoint.facts.acts.then(|| hand_over(call, endpoint));
+    if handed_over.is_some() {
+        mark_begun(wiring, call, endpoint).await?;
+    }
     let request = handed_over.as_ref().unwrap_or(&call.request);
-    match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
+    let result = match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
         Err(_) => {
             let detail = format!("no complete answer within {} s", call.ms_max / 1_000);
             Err(ModelError::new(ModelErrorKind::Timeout, detail))
         }
+    };
+    result.map_err(|error| if handed_over.is_some() { in_doubt(error) } else { error })
+}
+
+/// Before a backend begins that works by itself, the log says so: a round that is found begun is never run again.
+async fn mark_begun(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<(), ModelError> {
+    let began = NewEvent {
+        at: wiring.env.now(),
+        task: call.task,
+        agent: call.agent.clone(),
+        body: EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() },
+    };
+    let what = Append {
+        conversation: call.conversation,
+        user: call.user.clone(),
+        fence: Fence::Owner(call.epoch),
+        events: vec![began],
+    };
+    match append(&wiring.log, what).await {
+        Ok(_) => Ok(()),
+        Err(e) => Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}"))),
+    }
+}
+
+/// A failure in the middle of work that may have had effects.
+fn in_doubt(error: ModelError) -> ModelError {
+    match error.kind {
+        ModelErrorKind::Timeout | ModelErrorKind::Truncated | ModelErrorKind::Protocol => {
+            ModelError { kind: ModelErrorKind::InDoubt, ..error }
+        }
+        _ => error,
     }
 }
 

@@ -20,6 +20,8 @@ use crate::{
 
 /// How long an Engine may take to do something with its task, in milliseconds.
 const CONTROL_MS_MAX: u64 = 5_000;
+/// How long the tasks may take to be read, in milliseconds.
+const LINES_MS_MAX: u64 = 10_000;
 /// How often an Engine is asked that dies over it.
 const TRIES_MAX: u32 = 5;
 
@@ -35,10 +37,12 @@ pub(crate) async fn understand_order(
     let Some(command) = understand(text) else {
         return told("I did not understand what to do with which task.".to_owned());
     };
-    let lines = match caught(jobs::lines(wiring, user, Some(task))).await {
-        Ok(Ok(lines)) => lines,
-        Ok(Err(error)) => return told(format!("I cannot see my tasks right now: {error}.")),
-        Err(panic) => return told(format!("I cannot see my tasks right now: {panic}.")),
+    let wait = Duration::from_millis(LINES_MS_MAX);
+    let lines = match tokio::time::timeout(wait, caught(jobs::lines(wiring, user, Some(task)))).await {
+        Ok(Ok(Ok(lines))) => lines,
+        Ok(Ok(Err(error))) => return told(format!("I cannot see my tasks right now: {error}.")),
+        Ok(Err(panic)) => return told(format!("I cannot see my tasks right now: {panic}.")),
+        Err(_) => return told("I cannot see my tasks right now: the store does not answer.".to_owned()),
     };
     let style = if source == "voice" { Style::Short } else { Style::Detailed };
     let JobRequest::Act { verb, target } = &command.request else {

@@ -18,7 +18,13 @@ pub(super) async fn control(
     by: String,
     reply: oneshot::Sender<Controlled>,
 ) -> Result<(), NodeError> {
-    let is_open = state.conv.is_open(task);
+    // A message that joined another, or an order, has no rounds of its own to hold back or to hurry.
+    let is_open = match control {
+        Control::Cancel => state.conv.is_open(task),
+        Control::Suspend | Control::Continue | Control::Reprioritise(_) => {
+            state.conv.turn(task).is_some() || state.conv.inbox.iter().any(|p| p.task == task)
+        }
+    };
     if is_open {
         let body = match control {
             Control::Cancel => EventBody::CancelRequested { by },

@@ -306,6 +306,14 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         route: Vec<String>,
     },
+    /// A round begins on a backend that works by itself: what it does may take effect, so the round is not run again. Not
+    /// written for others.
+    RoundBegan {
+        /// Which round of this agent.
+        round: u32,
+        /// On which backend.
+        backend: String,
+    },
     /// A model answered, and its calls were understood.
     ModelReplied {
         /// Which round of this agent, from 1.
@@ -483,6 +491,7 @@ impl EventBody {
         match self {
             Self::Received(_) => "received",
             Self::TurnStarted { .. } => "turn_started",
+            Self::RoundBegan { .. } => "round_began",
             Self::ModelReplied { .. } => "model_replied",
             Self::ModelFailed { .. } => "model_failed",
             Self::SkillStarted { .. } => "skill_started",

@@ -214,6 +214,8 @@ pub enum ModelErrorKind {
     InvalidRequest,
     /// The answer is not what the protocol says, or is larger than allowed.
     Protocol,
+    /// A backend that works by itself had begun, and nobody knows what it did.
+    InDoubt,
 }
 
 impl ModelErrorKind {
@@ -231,6 +233,7 @@ impl ModelErrorKind {
             Self::Unavailable => "unavailable",
             Self::InvalidRequest => "invalid_request",
             Self::Protocol => "protocol",
+            Self::InDoubt => "in_doubt",
         }
     }
 }

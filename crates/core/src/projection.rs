@@ -225,6 +225,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         }
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
         EventBody::ModelFailed { .. }
+        | EventBody::RoundBegan { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
         | EventBody::CancelRequested { .. }

@@ -82,7 +82,7 @@ impl Health {
                 self.last = Some(kind);
                 self.row.failed(&BreakerLimits { failures_max: 1, ..*limits }, probe, now);
             }
-            Kind::Timeout | Kind::Truncated | Kind::Unavailable | Kind::Protocol => {
+            Kind::Timeout | Kind::Truncated | Kind::Unavailable | Kind::Protocol | Kind::InDoubt => {
                 self.last = Some(kind);
                 self.row.failed(limits, probe, now);
             }

@@ -220,8 +220,10 @@ impl Conversation {
             EventBody::Received(inbound) => self.received(task, inbound),
             EventBody::TurnStarted { mode, facts, limits, route } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
-            EventBody::Suspended { .. } => self.hold(task, true),
-            EventBody::Continued { .. } => self.hold(task, false),
+            EventBody::Suspended { .. } | EventBody::Continued { .. } => {
+                self.hold(task, matches!(body, EventBody::Suspended { .. }));
+                self.start_clocks();
+            }
             EventBody::Reprioritised { priority, .. } => self.reprioritise(task, *priority),
             EventBody::Ordered { verb, targets, text } => self.ordered(task, *verb, targets, text),
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
@@ -236,6 +238,9 @@ impl Conversation {
                     let from = window_start(at, &turn.limits);
                     self.window.retain(|t| *t >= from);
                     self.window.extend(std::iter::repeat_n(at, calls as usize));
+                }
+                if matches!(body, EventBody::Deferred { .. }) {
+                    self.start_clocks();
                 }
             }
         }
@@ -320,6 +325,7 @@ impl Conversation {
         } else if !self.leave(task, text) {
             return;
         }
+        self.start_clocks();
         self.release_joined(task, body);
         self.cancelled.retain(|t| *t != task);
         self.finished.push_back(task);

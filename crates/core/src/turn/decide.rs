@@ -78,7 +78,10 @@ fn letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason:
 
 /// Whether the same request may come out differently elsewhere or later.
 const fn another_try_may_help(error: &ModelError) -> bool {
-    !matches!(error.kind, ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow)
+    !matches!(error.kind, ModelErrorKind::Content
+            | ModelErrorKind::InvalidRequest
+            | ModelErrorKind::Overflow
+            | ModelErrorKind::InDoubt)
 }
 
 impl Turn {
@@ -119,6 +122,9 @@ impl Turn {
             return Some(self.end_agents(now, "The turn was cancelled.").unwrap_or_else(|| {
                 self.main(EventBody::Cancelled { text: report::with_progress(report::CANCELLED, self) })
             }));
+        }
+        if let Some(body) = self.main.interrupted() {
+            return Some(self.main(body));
         }
         if self.deferral.is_due {
             return Some(self.main(self.defer(now, "it failed, and later it may work")));

@@ -235,11 +235,23 @@ impl Conversation {
             let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
             Some((at, t.task, hard))
         });
-        let pending = self.inbox.iter().filter(|p| !p.held).map(|p| {
+        // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
+        let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
             let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
             (p.at.plus_ms(i64::try_from(hard_ms).unwrap_or(i64::MAX)), p.task, true)
         });
         turns.chain(pending).min()
+    }
+
+    /// A lane may have become free: the time of those that stood behind it begins now.
+    pub(super) fn start_clocks(&mut self) {
+        let at = self.at;
+        let free = Lane::ALL.map(|lane| !self.turns.iter().any(|t| t.lane == lane && !t.aside));
+        for pending in &mut self.inbox {
+            if free[Lane::of(pending.inbound.priority) as usize] {
+                pending.at = pending.at.max(at);
+            }
+        }
     }
 
     /// When the next message is due whose time has not come.

@@ -165,6 +165,10 @@ pub(super) fn model_failed(error: &ModelError) -> (&'static str, &'static str) {
             "model_invalid_request",
             "The language model's provider did not accept the request. The operator has to look into it.",
         ),
+        ModelErrorKind::InDoubt => (
+            "model_in_doubt",
+            "A program that worked on this was interrupted. What it did may have taken effect, so I have not started it again.",
+        ),
         ModelErrorKind::Protocol => {
             ("model_protocol", "The language model gave an answer that cannot be used. Please try again.")
         }

@@ -133,6 +133,9 @@ pub struct AgentRun {
     /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
+    /// The round that was begun on a backend that works by itself, as the log tells: a live Engine waits for its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began: Option<u32>,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -161,6 +164,7 @@ impl AgentRun {
             done: Vec::new(),
             undone: Vec::new(),
             in_doubt: Vec::new(),
+            began: None,
             nudged: false,
             wrapping_up: false,
         }
@@ -192,12 +196,21 @@ impl AgentRun {
         match body {
             EventBody::ModelReplied { round, text, calls, usage, .. } => self.replied(*round, text, calls, usage),
             EventBody::ModelFailed { round, error } => self.failed(*round, error),
+            EventBody::RoundBegan { round, .. } if self.awaits(*round) => self.began = Some(*round),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
             EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(*intent, outcome),
             _ => {}
         }
         self.settle();
         took
+    }
+
+    /// What is to be recorded of a round that a former life began and whose end nobody knows.
+    #[must_use]
+    pub fn interrupted(&self) -> Option<EventBody> {
+        let round = self.began.filter(|round| self.awaits(*round))?;
+        let detail = "it was interrupted, and what it did may have taken effect";
+        Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail) })
     }
 
     /// Takes the reply of the current round. A late or repeated one changes nothing.

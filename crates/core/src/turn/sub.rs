@@ -83,6 +83,12 @@ impl SubTurn {
             .collect()
     }
 
+    /// What is to be recorded of a round that a former life began and whose end nobody knows.
+    #[must_use]
+    pub fn interrupted(&self) -> Option<EventBody> {
+        self.run.interrupted()
+    }
+
     /// The request of the current round.
     #[must_use]
     pub fn request(&self) -> ModelRequest {

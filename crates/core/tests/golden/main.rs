@@ -12,10 +12,11 @@ use annie_core::event::{EVENT_VERSION, EventBody};
 use serde_json::Value;
 
 /// All kinds. Does not compile when one is added, until it stands here and so must have a file.
-const fn kinds(body: &EventBody) -> [&'static str; 23] {
+const fn kinds(body: &EventBody) -> [&'static str; 24] {
     match body {
         EventBody::Received(_)
         | EventBody::TurnStarted { .. }
+        | EventBody::RoundBegan { .. }
         | EventBody::ModelReplied { .. }
         | EventBody::ModelFailed { .. }
         | EventBody::SkillStarted { .. }
@@ -39,6 +40,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 23] {
         | EventBody::Cancelled { .. } => [
             "received",
             "turn_started",
+            "round_began",
             "model_replied",
             "model_failed",
             "skill_started",

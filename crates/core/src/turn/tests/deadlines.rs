@@ -272,3 +272,15 @@ fn an_answer_that_is_there_is_given_however_late() {
     let Some(EventBody::Answered { text, paused, .. }) = w.conv.decide().map(|d| d.body) else { panic!("no answer") };
     assert_eq!((text.as_str(), paused), ("Hi", false));
 }
+
+#[test]
+fn a_message_behind_a_turn_of_its_lane_has_its_whole_time_once_the_lane_is_free() {
+    let mut w = World::new();
+    let (first, second) = (w.say("one"), w.say("two"));
+    w.wait_ms(110_000);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()).map(|(_, task, _)| task), Some(first));
+    w.slow_facts = true;
+    w.on(first).replies("1", &[]);
+    let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert_eq!((at, task, hard), (w.now.plus_ms(120_000), second, true));
+}

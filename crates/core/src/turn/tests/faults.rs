@@ -15,7 +15,7 @@ use crate::{
     turn::Directive,
 };
 
-const KINDS: [ModelErrorKind; 10] = [
+const KINDS: [ModelErrorKind; 11] = [
     ModelErrorKind::RateLimited,
     ModelErrorKind::Overflow,
     ModelErrorKind::Auth,
@@ -23,6 +23,7 @@ const KINDS: [ModelErrorKind; 10] = [
     ModelErrorKind::Content,
     ModelErrorKind::Timeout,
     ModelErrorKind::Truncated,
+    ModelErrorKind::InDoubt,
     ModelErrorKind::Unavailable,
     ModelErrorKind::InvalidRequest,
     ModelErrorKind::Protocol,
@@ -369,4 +370,27 @@ fn an_effect_whose_outcome_is_unknown_is_not_repeated_by_the_model_either() {
     w.main_skill("sent");
     w.replies("I do not know whether the first mail was sent.", &[]);
     assert_eq!(w.ending(task).0, "answered");
+}
+
+#[test]
+fn a_round_that_began_on_a_backend_that_acts_is_not_begun_again_by_the_next_life() {
+    let mut w = World::new();
+    let task = w.say("Commit it");
+    let main = AgentId::orchestrator();
+    w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    assert_eq!(w.conv.outstanding(w.now).len(), 1, "this life waits for its end");
+    w.restart(ResumeCause::Restart);
+    assert!(w.ending(task).1.starts_with("model_in_doubt: "));
+
+    let task = w.say_as(crate::event::Priority::Normal, "Commit it in the background");
+    w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    w.restart(ResumeCause::Crash);
+    assert_eq!(w.ending(task).0, "failed", "nor is it tried in another way");
+
+    let task = w.say("Have it committed");
+    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    w.only_logged(task, &agent("a"), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    w.restart(ResumeCause::Restart);
+    let sub = w.conv.sub_turn(task, &agent("a")).expect("it runs");
+    assert!(matches!(sub.interrupted(), Some(EventBody::ModelFailed { round: 1, .. })));
 }

@@ -379,6 +379,11 @@ impl World {
         self.append(task, agent, body);
     }
 
+    /// An event that the log holds and no live Engine hears of.
+    pub fn only_logged(&mut self, task: TaskId, who: &AgentId, body: EventBody) {
+        self.append(task, who.clone(), body);
+    }
+
     /// The `n`th wanted run of this agent ends.
     pub fn skill_ends(&mut self, who: &AgentId, n: usize, outcome: Outcome) {
         let Some(Directive::CallSkill { task, call_id, skill, .. }) = self.wanted(who).into_iter().nth(n) else {
