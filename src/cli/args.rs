@@ -1,5 +1,7 @@
 //! The command line: every command, flag and its help.
 
+mod work;
+
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use annie_core::{
@@ -7,6 +9,8 @@ use annie_core::{
     ids::{ConversationId, TaskId},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub use work::*;
 
 use crate::door::check_key;
 
@@ -75,6 +79,14 @@ pub enum Command {
         #[command(subcommand)]
         command: Actors,
     },
+    /// Who waits for a model's round, where and why
+    Queue,
+    /// The voice gate: while somebody speaks, nothing but voice starts
+    Gate {
+        /// What to do.
+        #[command(subcommand)]
+        command: Gate,
+    },
     /// The guarded doors to the skills
     Breakers {
         /// What to do.
@@ -88,12 +100,31 @@ pub enum Command {
         command: Conversations,
     },
     /// Messages and what became of them
-    #[command(visible_alias = "jobs")]
     Tasks {
         /// What to do.
         #[command(subcommand)]
         command: Tasks,
     },
+    /// What is being worked on, and what is done about it
+    Jobs {
+        /// What to do; default: list
+        #[command(subcommand)]
+        command: Option<Jobs>,
+    },
+    /// Dead letters: what failed in every way that was tried
+    Dlq {
+        /// What to do.
+        #[command(subcommand)]
+        command: DeadLetters,
+    },
+    /// Long-running work of skills, whose results come later
+    Operations {
+        /// What to do.
+        #[command(subcommand)]
+        command: Operations,
+    },
+    /// What was told beside the conversations
+    Notifications(Notifications),
     /// What Annie can do
     #[command(disable_help_subcommand = true)]
     Skills {
@@ -193,17 +224,23 @@ pub struct Ask {
     /// Where to say it.
     #[command(flatten)]
     pub place: Place,
+    /// What else it wishes.
+    #[command(flatten)]
+    pub more: More,
 }
 
 /// `annie chat`
 #[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Inside: /help, /status, /cancel, /new, /quit. Ctrl-C stops the running answer, twice it ends the chat."
+    after_help = "Inside: /help, /status, /steer TEXT, /new, /quit; and what is being done is asked and told in plain words: \"what are you working on?\", \"cancel that\". Ctrl-C stops the running answer, twice it ends the chat."
 )]
 pub struct Chat {
     /// Where to say it.
     #[command(flatten)]
     pub place: Place,
+    /// Nothing that is said leaves the house: only local backends may run it
+    #[arg(long)]
+    pub private: bool,
 }
 
 /// How turns run.
@@ -263,6 +300,8 @@ pub struct OneActor {
 /// `annie breakers`
 #[derive(Debug, Subcommand)]
 pub enum Breakers {
+    /// Those of the skills that were called since the start, with their state
+    List,
     /// Close a skill's breaker: its next call passes
     Reset {
         /// The skill's name: tasks.create
@@ -341,7 +380,7 @@ pub enum Key {
         /// Whose data it opens; default: server.user
         #[arg(long)]
         user: Option<String>,
-        /// What it may do: chat, jobs:read, jobs:control, ops:read, ops:control, admin, impersonate
+        /// What it may do: chat, jobs:read, jobs:control, ops:read, ops:control, admin, impersonate, voice
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', default_values = ["chat", "jobs:read", "jobs:control"])]
         scopes: Vec<String>,
         /// It ends after so many days

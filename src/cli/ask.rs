@@ -3,6 +3,8 @@
 
 use std::io::Read;
 
+use serde_json::json;
+
 use super::{
     args::{self, Named, Place},
     console::Ink,
@@ -79,26 +81,41 @@ pub fn introduce(site: &Site) {
 pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     let text = text_of(&ask.text)?;
     let session = Session::open(site).await?;
-    let asked = say_and_watch(site, &session.partner, &text, &ask.place).await;
+    let asked = say_and_watch(site, &session.partner, &text, &ask).await;
     session.close(&asked).await;
     match asked? {
-        Ending::Answered => Ok(()),
+        Some(Ending::Answered) | None => Ok(()),
         // The words stand on stdout already.
-        Ending::Failed => Err(Failure::new(Exit::Failure, "the turn failed")),
-        Ending::Cancelled => Err(Failure::interrupted()),
+        Some(Ending::Failed) => Err(Failure::new(Exit::Failure, "the turn failed")),
+        Some(Ending::Cancelled) => Err(Failure::interrupted()),
     }
 }
 
-async fn say_and_watch(site: &Site, partner: &Partner, text: &str, place: &Place) -> Result<Ending, Failure> {
+/// Says it, and shows what becomes of it; nothing if it is not waited for.
+async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::Ask) -> Result<Option<Ending>, Failure> {
+    if ask.more.detach && matches!(partner, Partner::Here { .. }) {
+        let what = "nobody would go on with it: no server runs";
+        return Err(Failure::new(Exit::Unavailable, what).fix("start one with `annie serve`, or leave out --detach"));
+    }
     let say = Say {
         text: text.to_owned(),
-        conversation: conversation(site, place)?,
-        mode: place.mode.map(Into::into),
+        conversation: conversation(site, &ask.place)?,
+        mode: ask.place.mode.map(Into::into),
         client_id: system::env().uuid().simple().to_string(),
+        more: ask.more.clone(),
     };
     let said = partner.say(say).await?;
+    if ask.more.detach {
+        let (task, place) = (said.task, said.conversation);
+        if site.console.is_json() {
+            site.console.json(&json!({"kind": "accepted", "task_id": task, "conversation_id": place}))?;
+        } else {
+            site.console.line(&task.to_string())?;
+        }
+        return Ok(None);
+    }
     let following = partner.follow(&said).await?;
-    watch(site, partner, following, said.task).await
+    watch(site, partner, following, said.task).await.map(Some)
 }
 
 /// Shows a turn to its end. The first Ctrl-C cancels it; the second ends the process.

@@ -1,11 +1,11 @@
 //! `annie breakers`: the guarded doors to the skills of a server.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     args::Breakers,
     client::encoded,
-    console::clipped,
+    console::{clipped, table},
     failure::{Exit, Failure},
     site::Site,
 };
@@ -16,8 +16,27 @@ use super::{
 /// If no server runs, or there is no such breaker.
 pub async fn run(site: &Site, command: Breakers) -> Result<(), Failure> {
     match command {
+        Breakers::List => list(site).await,
         Breakers::Reset { skill } => reset(site, &skill).await,
     }
+}
+
+async fn list(site: &Site) -> Result<(), Failure> {
+    let answer = site.running().await?.get("/api/v1/breakers").await?;
+    if site.console.is_json() {
+        return site.console.json(&answer);
+    }
+    let breakers: Vec<&Value> = answer["breakers"].as_array().into_iter().flatten().collect();
+    if breakers.is_empty() {
+        site.console.say("no skill was called since the start");
+        return Ok(());
+    }
+    let rows = breakers.iter().map(|one| {
+        let number = |key: &str| one[key].as_u64().unwrap_or(0).to_string();
+        let text = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        vec![text("skill"), text("state"), number("failures"), number("trips"), text("opened_at"), number("runs")]
+    });
+    site.console.line(&table(&["skill", "state", "failures", "trips", "open since", "runs"], rows.collect()))
 }
 
 async fn reset(site: &Site, skill: &str) -> Result<(), Failure> {

@@ -1,8 +1,9 @@
-//! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe.
+//! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe. What is being done
+//! is asked and told in plain words, which the kernel understands; what takes long goes on in the background.
 
-use std::{collections::VecDeque, io::IsTerminal};
+use std::{collections::VecDeque, io::IsTerminal, path::PathBuf, pin::Pin};
 
-use annie_core::ids::TaskId;
+use annie_core::event::Priority;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     sync::mpsc,
@@ -11,21 +12,32 @@ use tokio::{
 
 use super::{
     args,
-    ask::{Session, conversation, watch},
-    console::Ink,
+    ask::{Session, conversation},
+    console::{Ink, clipped, tame},
     failure::{Exit, Failure},
+    notices::{Notice, Notices, told_since},
     site::Site,
     talk::{Partner, Said, Say},
+    turns::{Kind, Turns},
 };
 use crate::system;
 
 const HELP: &str = "\
-/help    this
-/status  where you are and who answers
-/cancel  stop the last message, also while it runs
-/new     begin a new conversation
-/quit    leave (also Ctrl-D)
-Anything else is said to Annie. Ctrl-C stops the running answer, twice it leaves.";
+/help        this
+/status      where you are and who answers
+/steer TEXT  say something into the answer that is being worked on
+/new         begin a new conversation
+/quit        leave (also Ctrl-D)
+Anything else is said to Annie. \"What are you working on?\", \"how busy are you?\", \"do that first\", \"this is urgent\",
+\"pause that\", \"resume it\" and \"cancel that\" are about what she does, and so are /jobs, /top, /first, /urgent, /pause,
+/resume and /cancel. Ctrl-C stops the running answer, twice it leaves.";
+
+/// The file in the data folder that tells which notifications were shown.
+const NOTICES_FILE: &str = "cli_notifications";
+/// Notifications of before that are shown at the start; the rest is counted.
+const NOTICES_SHOWN_MAX: usize = 3;
+/// Characters of a message that name it.
+const TITLE_CHARS_MAX: usize = 60;
 
 /// The longest line, in bytes; the kernel's own limit is usually lower.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
@@ -37,7 +49,7 @@ const LINES_AHEAD_MAX: usize = 16;
 enum Line<'a> {
     Help,
     Status,
-    Cancel,
+    Steer(&'a str),
     New,
     Quit,
     Nothing,
@@ -46,14 +58,18 @@ enum Line<'a> {
 
 impl<'a> Line<'a> {
     fn of(line: &'a str) -> Self {
+        if let Some(text) = line.trim().strip_prefix("/steer")
+            && (text.is_empty() || text.starts_with(char::is_whitespace))
+        {
+            return Self::Steer(text.trim());
+        }
         match line.trim() {
             "" => Self::Nothing,
             "/help" | "/?" => Self::Help,
             "/status" => Self::Status,
-            "/cancel" => Self::Cancel,
             "/new" => Self::New,
             "/quit" | "/exit" | "/q" => Self::Quit,
-            // Any other `/name` may be a prompt skill, which the kernel knows.
+            // Any other `/name` may be an order or a prompt skill, which the kernel knows.
             text => Self::Say(text),
         }
     }
@@ -108,8 +124,25 @@ struct Chat<'a> {
     site: &'a Site,
     partner: &'a Partner,
     place: args::Place,
+    private: bool,
     last: Option<Said>,
     input: Input,
+    turns: Turns<'a>,
+    notices: Option<Notices>,
+    /// Notifications that wait until nobody is being answered.
+    told: VecDeque<Notice>,
+    /// The prompt stands.
+    is_prompted: bool,
+    /// Ctrl-C was pressed during the answer of the front.
+    is_stopping: bool,
+}
+
+/// What happens next.
+enum Next {
+    Line(Option<String>),
+    Seen,
+    Told(Result<Notice, Failure>),
+    Pressed,
 }
 
 /// `annie chat`
@@ -118,9 +151,22 @@ struct Chat<'a> {
 /// If nobody can be talked to, or Ctrl-C was pressed twice.
 pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
     let session = Session::open(site).await?;
-    let input = Input::of_process();
-    let mut running = Chat { site, partner: &session.partner, place: chat.place, last: None, input };
+    let mut running = Chat {
+        site,
+        partner: &session.partner,
+        place: chat.place,
+        private: chat.private,
+        last: None,
+        input: Input::of_process(),
+        turns: Turns::of(&site.console),
+        notices: None,
+        told: VecDeque::new(),
+        is_prompted: false,
+        is_stopping: false,
+    };
+    running.catch_up().await;
     let ended = running.talk().await;
+    drop(running);
     session.close(&ended).await;
     ended
 }
@@ -131,19 +177,90 @@ impl Chat<'_> {
         if self.input.is_terminal {
             console.say(&console.ink(Ink::Dim, "/help tells what else there is; Ctrl-D leaves"));
         }
+        let mut is_open = true;
+        let mut pressed = Box::pin(tokio::signal::ctrl_c());
         loop {
-            if self.input.is_terminal && !console.is_json() {
-                console.data("> ")?;
+            if !is_open && (self.input.is_terminal || self.turns.is_empty()) {
+                return self.leave();
             }
-            let line = tokio::select! {
-                line = self.input.next() => line?,
-                _ = tokio::signal::ctrl_c() => return Err(Failure::interrupted()),
-            };
-            let Some(line) = line else { return Ok(()) };
-            if !self.carry_out(&line).await? {
-                return Ok(());
+            self.tell_or_prompt()?;
+            match self.next(is_open, &mut pressed).await? {
+                Next::Line(None) => is_open = false,
+                Next::Line(Some(line)) => {
+                    self.is_prompted = false;
+                    if !self.carry_out(&line).await? {
+                        return self.leave();
+                    }
+                }
+                Next::Seen => {}
+                Next::Told(Ok(notice)) => self.told.push_back(notice),
+                // A chat works without them.
+                Next::Told(Err(_)) => self.notices = None,
+                Next::Pressed => {
+                    pressed = Box::pin(tokio::signal::ctrl_c());
+                    self.stop().await?;
+                }
             }
         }
+    }
+
+    async fn next(
+        &mut self,
+        is_open: bool,
+        pressed: &mut Pin<Box<impl Future<Output = std::io::Result<()>>>>,
+    ) -> Result<Next, Failure> {
+        // At a terminal one may speak while Annie works; a pipe waits for whoever is being answered.
+        let may_speak = self.turns.has_room() && (self.input.is_terminal || !self.turns.is_answering());
+        let notices = &mut self.notices;
+        let notice = async {
+            match notices {
+                Some(notices) => notices.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            line = self.input.next(), if is_open && may_speak => Ok(Next::Line(line?)),
+            ended = self.turns.next(), if !self.turns.is_empty() => {
+                if ended? && !self.turns.is_answering() {
+                    self.is_stopping = false;
+                }
+                Ok(Next::Seen)
+            }
+            notice = notice, if is_open => Ok(Next::Told(notice)),
+            pressed = pressed => {
+                pressed.map_err(|e| Failure::io("cannot wait for Ctrl-C", &e))?;
+                Ok(Next::Pressed)
+            }
+        }
+    }
+
+    /// Between two answers: what was told meanwhile, and the prompt.
+    fn tell_or_prompt(&mut self) -> Result<(), Failure> {
+        if self.turns.is_answering() {
+            return Ok(());
+        }
+        let console = &self.site.console;
+        if self.turns.take_news() || !self.told.is_empty() {
+            if std::mem::take(&mut self.is_prompted) && !self.told.is_empty() {
+                console.data("\n")?;
+            }
+            self.is_prompted = false;
+        }
+        while let Some(notice) = self.told.pop_front() {
+            if console.is_json() {
+                let mut line = notice.value.clone();
+                line["kind"] = "notification".into();
+                console.json(&line)?;
+            } else {
+                console.line(&format!("By the way: {}", tame(&notice.text)))?;
+            }
+            self.remember(notice.id);
+        }
+        if self.input.is_terminal && !console.is_json() && !self.is_prompted {
+            self.is_prompted = true;
+            console.data("> ")?;
+        }
+        Ok(())
     }
 
     /// Does what a line asks for; false if that is to leave.
@@ -154,62 +271,125 @@ impl Chat<'_> {
             Line::Quit => return Ok(false),
             Line::Help => console.say_always(HELP),
             Line::Status => console.say_always(&self.status()),
-            Line::Cancel => match &self.last {
-                Some(said) => self.cancel(said.task).await,
-                None => console.say("nothing was said yet"),
-            },
             Line::New => {
                 self.place = args::Place { conversation: None, new: true, mode: self.place.mode };
                 console.say("the next message begins a new conversation");
             }
-            Line::Say(text) => self.say(text).await?,
+            Line::Steer("") => console.say("say what: /steer and the words"),
+            Line::Steer(text) => self.say(text, true).await?,
+            Line::Say(text) => self.say(text, false).await?,
         }
         Ok(true)
     }
 
-    async fn say(&mut self, text: &str) -> Result<(), Failure> {
+    async fn say(&mut self, text: &str, steer: bool) -> Result<(), Failure> {
+        let more = args::More { private: self.private, steer, ..args::More::default() };
         let say = Say {
             text: text.to_owned(),
             conversation: conversation(self.site, &self.place)?,
             mode: self.place.mode.map(Into::into),
             client_id: system::env().uuid().simple().to_string(),
+            more,
         };
         // Only the first message begins a new conversation.
         self.place.new = false;
         let said = match self.partner.say(say).await {
             Ok(said) => said,
-            // What is wrong with one message ends no chat; a server that is gone does.
-            Err(failure) if failure.exit != Exit::Unavailable => {
+            // What is wrong with one message, or comes too soon, ends no chat; a server that is gone does.
+            Err(failure) if !self.is_gone(&failure) => {
                 self.site.console.error(&failure);
                 return Ok(());
             }
             Err(failure) => return Err(failure),
         };
-        self.last = Some(said.clone());
-        let following = self.partner.follow(&said).await?;
-        let (site, partner) = (self.site, self.partner);
-        let mut shown = Box::pin(watch(site, partner, following, said.task));
-        loop {
-            // At a terminal, commands count while Annie works; what else is typed waits its turn. A pipe waits.
-            let may_type = self.input.is_terminal && self.input.ahead.len() < LINES_AHEAD_MAX;
-            tokio::select! {
-                ended = &mut shown => return ended.map(drop),
-                Some(Ok(line)) = self.input.lines.recv(), if may_type => match Line::of(&line) {
-                    Line::Cancel => self.cancel(said.task).await,
-                    Line::Status => site.console.say_always(&self.status()),
-                    _ => self.input.ahead.push_back(line),
-                },
-            }
+        let title = clipped(text, TITLE_CHARS_MAX);
+        let is_behind = said.priority > Priority::High && !said.is_order;
+        if is_behind {
+            self.site.console.say(&acknowledgement(&said, &title));
         }
+        let kind = match (said.is_order, is_behind || steer || said.is_same) {
+            (true, _) => Kind::Order,
+            (false, true) => Kind::Aside,
+            (false, false) => Kind::Front,
+        };
+        let following = self.partner.follow(&said).await?;
+        self.turns.begin(following, kind, title);
+        self.last = Some(said);
+        Ok(())
     }
 
-    async fn cancel(&self, task: TaskId) {
+    /// Whether nobody is there any more: a refusal of a server has its request's id.
+    fn is_gone(&self, failure: &Failure) -> bool {
+        let is_server = matches!(self.partner, Partner::Server(_));
+        is_server && failure.exit == Exit::Unavailable && failure.request_id.is_none()
+    }
+
+    /// Ctrl-C: the answer that is being given is stopped; if there is none, or it was pressed before, it leaves.
+    async fn stop(&mut self) -> Result<(), Failure> {
+        let Some(front) = self.turns.front().filter(|_| !self.is_stopping) else { return Err(Failure::interrupted()) };
+        self.is_stopping = true;
         let console = &self.site.console;
-        match self.partner.cancel(task).await {
-            Ok(true) => console.say("it is being stopped"),
+        console.say("stopping the answer; Ctrl-C again leaves at once");
+        match self.partner.cancel(front).await {
+            Ok(true) => {}
             Ok(false) => console.say("it has ended already"),
             Err(failure) => console.error(&failure),
         }
+        Ok(())
+    }
+
+    fn leave(&self) -> Result<(), Failure> {
+        if !self.turns.is_empty() {
+            let how = match self.partner {
+                Partner::Server(_) => "goes on; `annie jobs` shows it",
+                Partner::Here { .. } => "goes on with the next `annie` on this data folder",
+            };
+            self.site.console.say(&format!("what is not finished {how}"));
+        }
+        Ok(())
+    }
+
+    // Notifications
+
+    /// What was told since the last chat, and from there on what comes.
+    async fn catch_up(&mut self) {
+        let after = self.remembered();
+        // A chat works without them: an older server has none, or the key may not read them.
+        let Ok(told) = told_since(self.partner, after).await else { return };
+        let last = told.last().map_or(after, |notice| notice.id);
+        let left_out = told.len().saturating_sub(NOTICES_SHOWN_MAX);
+        if left_out > 0 {
+            self.site.console.say(&format!("{left_out} more notifications: annie notifications --after {after}"));
+        }
+        self.told.extend(told.into_iter().skip(left_out));
+        self.notices = Some(Notices::of(self.partner, last));
+    }
+
+    /// Ids mean something at one place only: at this server, or in this folder.
+    fn notices_place(&self) -> String {
+        match self.partner {
+            Partner::Server(client) => client.url().to_owned(),
+            Partner::Here { .. } => "here".to_owned(),
+        }
+    }
+
+    fn notices_file(&self) -> PathBuf {
+        self.site.folder.join(NOTICES_FILE)
+    }
+
+    fn remembered(&self) -> u64 {
+        let text = std::fs::read_to_string(self.notices_file()).unwrap_or_default();
+        let of = |line: &str| {
+            let (id, place) = line.trim().split_once(' ')?;
+            (place == self.notices_place()).then(|| id.parse().ok())?
+        };
+        text.lines().next().and_then(of).unwrap_or(0)
+    }
+
+    /// If it is lost, something is told again.
+    fn remember(&self, id: u64) {
+        let _ = std::fs::create_dir_all(&self.site.folder);
+        let _ = std::fs::write(self.notices_file(), format!("{id} {}\n", self.notices_place()));
     }
 
     fn status(&self) -> String {
@@ -228,6 +408,15 @@ impl Chat<'_> {
     }
 }
 
+/// What is said at once of work that nobody waits for (S3 5.8).
+fn acknowledgement(said: &Said, title: &str) -> String {
+    match said.position {
+        _ if said.is_same => format!("That is being done already: \"{title}\""),
+        Some(place) if place > 1 => format!("On it in the background: \"{title}\" (place {place})"),
+        _ => format!("On it in the background: \"{title}\""),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +426,27 @@ mod tests {
         assert_eq!(Line::of(" /quit \n"), Line::Quit);
         assert_eq!(Line::of("/quit smoking"), Line::Say("/quit smoking"));
         assert_eq!(Line::of("/standup"), Line::Say("/standup"));
+        assert_eq!(Line::of("/cancel"), Line::Say("/cancel"), "orders are the kernel's");
+        assert_eq!(Line::of("/steer  not that one "), Line::Steer("not that one"));
+        assert_eq!(Line::of("/steering"), Line::Say("/steering"));
         assert_eq!(Line::of("  \n"), Line::Nothing);
+    }
+
+    #[test]
+    fn what_goes_on_behind_is_acknowledged_with_its_place() {
+        let said = Said {
+            task: annie_core::ids::TaskId::from_uuid(uuid::Uuid::nil()),
+            conversation: annie_core::ids::ConversationId::from_uuid(uuid::Uuid::nil()),
+            seq: annie_core::ids::Seq(1),
+            priority: Priority::Normal,
+            is_order: false,
+            is_same: false,
+            position: Some(3),
+        };
+        assert_eq!(acknowledgement(&said, "read it"), "On it in the background: \"read it\" (place 3)");
+        let first = Said { position: Some(1), ..said.clone() };
+        assert_eq!(acknowledgement(&first, "read it"), "On it in the background: \"read it\"");
+        let same = Said { is_same: true, ..said };
+        assert_eq!(acknowledgement(&same, "read it"), "That is being done already: \"read it\"");
     }
 }

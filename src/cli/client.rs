@@ -106,6 +106,14 @@ impl Client {
         self.answer(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Does something that its own key opens.
+    ///
+    /// # Errors
+    /// If the server is not there or refuses.
+    pub async fn post_with(&self, path: &str, body: &Value, header: &str, key: &Secret) -> Result<Value, Failure> {
+        self.answer(self.request(Method::POST, path).header(header, key.expose()).json(body)).await
+    }
+
     /// Follows a stream.
     ///
     /// # Errors

@@ -9,10 +9,16 @@ mod client;
 mod config;
 mod console;
 mod conversations;
+mod dlq;
 mod doctor;
 mod exec;
 mod failure;
+mod gate;
+mod jobs;
 mod key;
+mod notices;
+mod operations;
+mod queue;
 mod serve;
 mod service;
 mod site;
@@ -20,6 +26,7 @@ mod skills;
 mod status;
 mod talk;
 mod tasks;
+mod turns;
 mod watch;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -148,7 +155,13 @@ async fn with_config(
         Command::Actors { command } => actors::run(&site, command).await,
         Command::Breakers { command } => breakers::run(&site, command).await,
         Command::Conversations { command } => conversations::run(&site, command).await,
+        Command::Queue => queue::run(&site).await,
+        Command::Gate { command } => gate::run(&site, command).await,
         Command::Tasks { command } => tasks::run(&site, command).await,
+        Command::Jobs { command } => jobs::run(&site, command.unwrap_or(args::Jobs::List)).await,
+        Command::Dlq { command } => dlq::run(&site, command).await,
+        Command::Operations { command } => operations::run(&site, command).await,
+        Command::Notifications(wish) => notices::run(&site, wish).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Doctor => doctor::run(&site).await,

@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use annie_actors::{Follow, Kernel, StreamItem, Submission};
 use annie_core::{
-    event::{Event, Mode, Scope},
+    event::{Event, Mode, Priority, Scope},
     ids::{ConversationId, Seq, TaskId, UserId},
     ports::Draft,
+    time::Micros,
 };
 use serde_json::{Value, json};
 
 use super::{
-    args::Named,
+    args::{More, Named},
     client::{Client, ServerEvents, encoded},
     failure::{Exit, Failure},
 };
 
 /// How often a broken stream is taken up again, and the wait before, in milliseconds.
-const RESUMES_MAX: u32 = 30;
-const RESUME_MS: u64 = 1_000;
+pub(super) const RESUMES_MAX: u32 = 30;
+pub(super) const RESUME_MS: u64 = 1_000;
 
 /// Whom the command line talks to.
 pub enum Partner {
@@ -44,6 +45,8 @@ pub struct Say {
     pub mode: Option<Mode>,
     /// The message's own id: it may be sent twice.
     pub client_id: String,
+    /// What else it wishes.
+    pub more: More,
 }
 
 /// It is stored.
@@ -53,8 +56,16 @@ pub struct Said {
     pub task: TaskId,
     /// In which conversation.
     pub conversation: ConversationId,
-    /// Its place.
+    /// Its place in the log.
     pub seq: Seq,
+    /// The class that it got.
+    pub priority: Priority,
+    /// It is an order about tasks.
+    pub is_order: bool,
+    /// Equal work waits already, and answers this too.
+    pub is_same: bool,
+    /// Its place in the queue, if it has one.
+    pub position: Option<u64>,
 }
 
 /// What is seen of a turn.
@@ -97,22 +108,24 @@ impl Partner {
                     // A conversation that is not there is not begun by its id.
                     Named::Id(id) => kernel.conversation(Scope::User(user.clone()), *id).await?.id,
                 };
-                let mut message = Submission::new(user.clone(), "cli", say.text).within(conversation);
-                message.mode = say.mode;
-                message.client_id = Some(say.client_id);
+                for task in &say.more.after {
+                    kernel.task(Scope::User(user.clone()), *task).await?;
+                }
+                let message = submission(user.clone(), conversation, say, kernel.now());
                 let submitted = kernel.submit(message).await?;
-                Ok(Said { task: submitted.task, conversation: submitted.conversation, seq: submitted.seq })
+                let place = submitted.place.as_ref();
+                Ok(Said {
+                    task: submitted.task,
+                    conversation: submitted.conversation,
+                    seq: submitted.seq,
+                    priority: submitted.priority,
+                    is_order: submitted.is_order,
+                    is_same: place.is_some_and(|p| p.same_as.is_some()),
+                    position: place.map(|p| p.position as u64),
+                })
             }
             Self::Server(client) => {
-                let mut body = json!({"text": say.text, "client_id": say.client_id});
-                match &say.conversation {
-                    Named::Id(id) => body["conversation_id"] = json!(id),
-                    Named::Key(key) => body["conversation_key"] = json!(key),
-                }
-                if let Some(mode) = say.mode {
-                    body["mode"] = json!(mode);
-                }
-                let answer = client.post("/api/v1/messages", &body).await?;
+                let answer = client.post("/api/v1/messages", &body(&say)).await?;
                 said(&answer)
                     .ok_or_else(|| Failure::new(Exit::Failure, "the server's acknowledgement is not understood"))
             }
@@ -151,15 +164,64 @@ impl Partner {
     }
 }
 
+/// A message for the kernel in this process.
+fn submission(user: UserId, conversation: ConversationId, say: Say, now: Micros) -> Submission {
+    let mut message = Submission::new(user, "cli", say.text).within(conversation);
+    message.mode = say.mode;
+    message.client_id = Some(say.client_id);
+    message.priority = say.more.priority.map(Into::into);
+    message.private = say.more.private;
+    message.name = say.more.name;
+    message.steer = say.more.steer;
+    message.not_before = say.more.delay.map(|s| now.plus_ms(i64::try_from(s * 1_000).unwrap_or(i64::MAX)));
+    message.after = say.more.after;
+    message.verbatim = say.more.verbatim;
+    message
+}
+
+/// A message for a server: only what is wished is said, so that an older one understands the rest.
+fn body(say: &Say) -> Value {
+    let more = &say.more;
+    let mut body = json!({"text": say.text, "client_id": say.client_id});
+    match &say.conversation {
+        Named::Id(id) => body["conversation_id"] = json!(id),
+        Named::Key(key) => body["conversation_key"] = json!(key),
+    }
+    let mut wish = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[key] = value;
+        }
+    };
+    wish("mode", say.mode.map(|mode| json!(mode)));
+    wish("priority", more.priority.map(|class| json!(Priority::from(class))));
+    wish("name", more.name.as_ref().map(|name| json!(name)));
+    wish("delay_ms", more.delay.map(|s| json!(s * 1_000)));
+    wish("after", (!more.after.is_empty()).then(|| json!(more.after)));
+    for (key, is_wished) in [("private", more.private), ("steer", more.steer), ("verbatim", more.verbatim)] {
+        wish(key, is_wished.then(|| json!(true)));
+    }
+    body
+}
+
 fn said(answer: &Value) -> Option<Said> {
     Some(Said {
         task: answer["task_id"].as_str()?.parse().ok()?,
         conversation: answer["conversation_id"].as_str()?.parse().ok()?,
         seq: Seq(answer["seq"].as_u64()?),
+        priority: serde_json::from_value(answer["priority"].clone()).unwrap_or_default(),
+        is_order: answer["is_order"] == true,
+        is_same: answer["same_as"].is_string(),
+        position: answer["position"].as_u64(),
     })
 }
 
 impl Following {
+    /// What is followed.
+    #[must_use]
+    pub const fn said(&self) -> &Said {
+        &self.said
+    }
+
     /// The next thing of this task. Nothing is left out and nothing comes twice, except drafts when a stream broke.
     ///
     /// # Errors

@@ -58,6 +58,12 @@ fn the_command_line_is_consistent_and_says_what_it_does() {
         "breakers",
         "conversations",
         "tasks",
+        "jobs",
+        "dlq",
+        "operations",
+        "notifications",
+        "queue",
+        "gate",
         "skills",
         "key",
         "config",
@@ -73,7 +79,7 @@ fn commands_are_understood_and_nonsense_is_not() {
     use clap::error::ErrorKind as E;
     assert!(matches!(parsed(&["ask", "what", "is", "due"]).unwrap().command, Command::Ask(a) if a.text.len() == 3));
     assert!(matches!(
-        parsed(&["jobs", "list", "--open"]).unwrap().command,
+        parsed(&["tasks", "list", "--open"]).unwrap().command,
         Command::Tasks { command: args::Tasks::List { open: true, .. } }
     ));
     assert!(parsed(&["skills", "help", "tasks.create"]).is_ok());
@@ -86,6 +92,41 @@ fn commands_are_understood_and_nonsense_is_not() {
     assert_eq!(parsed(&["ask", "x", "--new", "--conversation", "y"]).unwrap_err(), E::ArgumentConflict);
     for no_name in ["", "conv_1", "conv_01980000-0000-7000-8000-000000000000", "a\nb", &"x".repeat(513)] {
         assert_eq!(parsed(&["ask", "x", "--conversation", no_name]).unwrap_err(), E::ValueValidation, "{no_name}");
+    }
+}
+
+#[test]
+fn work_is_named_by_number_or_id_and_wishes_are_understood() {
+    use clap::error::ErrorKind as E;
+    let jobs = |args: &[&str]| match parsed(args).unwrap().command {
+        Command::Jobs { command } => command,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(jobs(&["jobs"]), None);
+    assert_eq!(jobs(&["jobs", "pause", "2"]), Some(args::Jobs::Pause { job: args::JobRef::Number(2) }));
+    let id = "task_01980000000070008000000000000000";
+    let job = args::JobRef::Id(id.parse().unwrap());
+    assert_eq!(jobs(&["jobs", "priority", id, "low"]), Some(args::Jobs::Priority { job, class: args::ClassArg::Low }));
+    for wrong in [["jobs", "pause", "0"], ["jobs", "resume", "x"], ["jobs", "cancel", "conv_1"]] {
+        assert_eq!(parsed(&wrong).unwrap_err(), E::ValueValidation, "{wrong:?}");
+    }
+    assert_eq!(parsed(&["jobs", "priority", "1", "realtime"]).unwrap_err(), E::InvalidValue);
+    let asked = parsed(&["ask", "--priority", "normal", "--private", "--after", id, "--delay", "5", "read", "it"]);
+    let Command::Ask(ask) = asked.unwrap().command else { panic!("not ask") };
+    assert_eq!((ask.more.priority, ask.more.private, ask.more.delay), (Some(args::ClassArg::Normal), true, Some(5)));
+    assert_eq!((ask.more.after.len(), ask.text.len()), (1, 2));
+    assert!(matches!(
+        parsed(&["dlq", "list", "--state", "waiting"]).unwrap().command,
+        Command::Dlq { command: args::DeadLetters::List { state: Some(args::LetterStateArg::Waiting), limit: 20 } }
+    ));
+    assert!(matches!(
+        parsed(&["gate", "hold", "--backend", "gpu"]).unwrap().command,
+        Command::Gate { command: args::Gate::Hold { ttl_ms: 5_000, .. } }
+    ));
+    assert_eq!(parsed(&["gate", "hold", "--ttl-ms", "1"]).unwrap_err(), E::ValueValidation);
+    assert_eq!(parsed(&["operations", "finish", "x", "done"]).unwrap_err(), E::ValueValidation);
+    for args in [&["queue"][..], &["breakers", "list"], &["notifications", "-f"], &["dlq", "retry", id]] {
+        assert!(parsed(args).is_ok(), "{args:?}");
     }
 }
 

@@ -94,7 +94,10 @@ impl<'a> Watch<'a> {
     }
 
     /// Ends a line that was being written.
-    fn break_off(&mut self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// If nobody reads stdout any more.
+    pub fn break_off(&mut self) -> Result<(), Failure> {
         if self.drafted.is_empty() {
             return Ok(());
         }

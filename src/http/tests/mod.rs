@@ -3,8 +3,13 @@
 mod chat;
 mod faults;
 mod grpc;
+mod jobs;
+mod letters;
+mod notifications;
 mod openai;
 mod operate;
+mod operations;
 mod routes;
 mod stream;
+mod wishes;
 mod world;

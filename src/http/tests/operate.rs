@@ -8,7 +8,7 @@ use super::world::{Server, delegating, echo, read};
 use crate::{
     auth::KeyScope,
     door::{AppState, DoorLimits},
-    grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient},
+    grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient, scheduler_client::SchedulerClient},
 };
 
 #[tokio::test]
@@ -17,6 +17,12 @@ async fn the_tree_is_shown_questioned_and_struck() {
     let (_, tree) = server.get("/api/v1/actors").await;
     let paths: Vec<&str> = tree["actors"].as_array().unwrap().iter().map(|a| a["path"].as_str().unwrap()).collect();
     assert!(["/", "/infra/log", "/scheduler"].iter().all(|p| paths.contains(p)), "{paths:?}");
+    let (_, lax) = server.get("/api/v1/actors/view?path=scheduler").await;
+    assert_eq!(lax["actor"]["path"], "/scheduler", "the first slash may be left out: {lax}");
+    assert_eq!(
+        server.get("/api/v1/actors?under=infra").await.1["total"],
+        server.get("/api/v1/actors?under=/infra").await.1["total"]
+    );
     let (_, part) = server.get("/api/v1/actors?under=/infra&limit=1").await;
     assert_eq!((part["actors"].as_array().unwrap().len(), part["total"].as_u64() > Some(1)), (1, true));
     let (_, view) = server.get("/api/v1/actors/view?path=/scheduler").await;
@@ -56,6 +62,22 @@ async fn the_voice_gate_has_one_holder() {
 }
 
 #[tokio::test]
+async fn the_queue_and_the_gate_are_the_same_over_grpc() {
+    let server = Server::start(echo()).await;
+    let mut scheduler = SchedulerClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let hold = |holder: &str| v1::HoldGateRequest { holder: holder.to_owned(), ttl_ms: 5_000, ..Default::default() };
+    assert!(scheduler.hold_gate(hold("ann")).await.unwrap().into_inner().until_us > 0);
+    assert_eq!(scheduler.hold_gate(hold("bob")).await.unwrap_err().code(), tonic::Code::FailedPrecondition);
+    assert_eq!(scheduler.hold_gate(hold("")).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let queue = scheduler.queue(v1::QueueRequest {}).await.unwrap().into_inner().queue_json;
+    let queue: Value = serde_json::from_str(&queue).unwrap();
+    assert_eq!(queue["backends"][0]["gate"]["holder"], "ann", "{queue}");
+    let release = v1::ReleaseGateRequest { holder: "ann".into(), ..Default::default() };
+    assert!(scheduler.release_gate(release.clone()).await.unwrap().into_inner().released);
+    assert!(!scheduler.release_gate(release).await.unwrap().into_inner().released);
+}
+
+#[tokio::test]
 async fn a_breaker_that_was_used_can_be_closed_through_every_door() {
     let server = Server::start(delegating()).await;
     server.say(json!({ "text": "do it" })).await;
@@ -63,6 +85,11 @@ async fn a_breaker_that_was_used_can_be_closed_through_every_door() {
     let to = format!("http://{}", server.at);
     let mut actors = ActorsClient::connect(to).await.unwrap();
     actors.reset_breaker(v1::ResetBreakerRequest { skill: "test.put".into() }).await.unwrap();
+    let (_, list) = server.get("/api/v1/breakers").await;
+    assert_eq!(list["breakers"].as_array().unwrap().len(), 1, "{list}");
+    assert_eq!((&list["breakers"][0]["skill"], &list["breakers"][0]["state"]), (&json!("test.put"), &json!("closed")));
+    let listed = actors.list_breakers(v1::ListBreakersRequest {}).await.unwrap().into_inner().breakers;
+    assert_eq!((listed[0].skill.as_str(), listed[0].state.as_str()), ("test.put", "closed"));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
 use annie_core::{
+    event::Mode,
     ids::UserId,
     message::{Message, ModelReply, ModelRequest},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
@@ -82,6 +83,26 @@ impl Server {
     }
 
     pub async fn on(store: MemoryStore, model: ScriptedModel, limits: DoorLimits) -> Self {
+        Self::of(store, model, limits, FakeSkills::obliging(), KernelLimits::default()).await
+    }
+
+    /// One that tells soon what ended in the background, keeps failures at once, and has these skills.
+    pub async fn hasty(model: ScriptedModel, skills: FakeSkills) -> Self {
+        let mut kernel = KernelLimits { mode: Mode::SingleLoop, ..KernelLimits::default() };
+        kernel.turn.defer_ms = 5;
+        kernel.breaker.failures_max = u32::MAX;
+        kernel.notify.gather_ms = 5;
+        kernel.notify.every_ms = 0;
+        Self::of(MemoryStore::new(), model, DoorLimits::default(), skills, kernel).await
+    }
+
+    async fn of(
+        store: MemoryStore,
+        model: ScriptedModel,
+        limits: DoorLimits,
+        skills: FakeSkills,
+        kernel_limits: KernelLimits,
+    ) -> Self {
         let (model, store, env) = (Arc::new(model), Arc::new(store), env(7));
         let facts = BackendFacts { name: "main".to_owned(), slots: 8, ..BackendFacts::default() };
         let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).unwrap();
@@ -89,13 +110,13 @@ impl Server {
             env: env.clone(),
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
-            runner: Arc::new(FakeSkills::obliging()),
+            runner: Arc::new(skills),
             backends: vec![Backend { name: "main".to_owned(), slots: 8, facts, model: model.clone() }],
             profiles: Profiles {
                 by_user: BTreeMap::new(),
                 default: Profile { name: String::new(), timezone: "UTC".to_owned() },
             },
-            limits: KernelLimits::default(),
+            limits: kernel_limits,
             routing: (table, RouteMode::default()),
         });
         let kernel = kernel.await.unwrap();

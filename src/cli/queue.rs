@@ -1,0 +1,76 @@
+//! `annie queue`: who waits for a model's round at a server, where and why.
+
+use serde_json::Value;
+
+use super::{console::table, failure::Failure, jobs::seconds, site::Site};
+
+/// `annie queue`
+///
+/// # Errors
+/// If no server runs, or it refuses.
+pub async fn run(site: &Site) -> Result<(), Failure> {
+    let client = site.running().await?;
+    let queue = client.get("/api/v1/queue").await?;
+    if site.console.is_json() {
+        return site.console.json(&queue);
+    }
+    site.console.line(&told(&queue))
+}
+
+fn told(queue: &Value) -> String {
+    let list = |key: &str| queue[key].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let mut parts: Vec<String> = list("backends").iter().map(backend).collect();
+    let running = list("running");
+    if !running.is_empty() {
+        let rows = running.iter().map(|round| vec![text(round, "backend"), text(round, "task")]);
+        parts.push(table(&["runs on", "task"], rows.collect()));
+    }
+    let waiting = list("waiting");
+    if waiting.is_empty() {
+        parts.push("nobody waits".to_owned());
+    } else {
+        let rows = waiting.iter().map(|one| {
+            let number = |key: &str| one[key].as_u64().map_or(String::new(), |n| n.to_string());
+            let span = |key: &str| one[key].as_u64().map_or(String::new(), seconds);
+            vec![
+                number("position"),
+                text(one, "priority"),
+                text(one, "backend"),
+                span("waited_ms"),
+                span("start_in_ms"),
+                text(one, "why"),
+                text(one, "task"),
+            ]
+        });
+        parts.push(table(&["place", "class", "backend", "waited", "starts in", "why", "task"], rows.collect()));
+    }
+    parts.join("\n")
+}
+
+fn backend(one: &Value) -> String {
+    let number = |key: &str| one[key].as_u64().unwrap_or(0);
+    let name = one["backend"].as_str().unwrap_or("?");
+    let health = if one["up"] == true { "up" } else { "down" };
+    let gate = if one["gate"]["closed"] == true { ", the gate is closed: somebody speaks" } else { "" };
+    format!("{name}: {health}, {} of {} slots taken{gate}", number("running"), number("slots"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_told_with_its_backends_and_the_reasons() {
+        let queue = serde_json::json!({
+            "backends": [{"backend": "main", "up": true, "running": 1, "slots": 1, "gate": {"closed": true}}],
+            "running": [{"backend": "main", "task": "task_1"}],
+            "waiting": [{"position": 1, "priority": "normal", "backend": "main", "waited_ms": 1, "start_in_ms": 5_000,
+                "why": "somebody speaks", "task": "task_2"}],
+        });
+        let told = told(&queue);
+        for word in ["main: up, 1 of 1 slots taken, the gate is closed", "task_1", "normal", "5 s", "task_2"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Jobs: the list, and what is done with one, through both doors.
+
+use annie_testkit::scripted_model::ScriptedModel;
+use serde_json::{Value, json};
+
+use super::world::{Server, echo};
+use crate::grpc::v1::{self, jobs_client::JobsClient};
+
+/// A server where one answer is being worked on for ever: the server and its task.
+async fn busy() -> (Server, String) {
+    let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
+    let (_, said) = server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
+    server.model.called(1).await;
+    let task = said["task_id"].as_str().unwrap().to_owned();
+    (server, task)
+}
+
+async fn job(server: &Server) -> Value {
+    server.get("/api/v1/jobs").await.1["jobs"][0].clone()
+}
+
+#[tokio::test]
+async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
+    let (server, task) = busy().await;
+    let (status, list) = server.get("/api/v1/jobs?text=short").await;
+    assert_eq!((status, list["jobs"].as_array().unwrap().len()), (200, 1), "{list}");
+    let one = &list["jobs"][0];
+    assert_eq!((&one["number"], &one["task_id"], &one["status"]), (&json!(1), &json!(task), &json!("running")));
+    assert_eq!((&one["priority"], &one["round"]), (&json!("high"), &json!(1)), "{one}");
+    assert!(list["text"].as_str().unwrap().contains("long book"), "{list}");
+    let (_, detailed) = server.get("/api/v1/jobs?text=detailed").await;
+    assert!(detailed["text"].as_str().unwrap().contains("1"), "{detailed}");
+    assert_eq!(server.get("/api/v1/jobs?text=long").await.0, 400);
+
+    let act = async |what: &str, body: Value| server.post(&format!("/api/v1/tasks/{task}/{what}"), body).await;
+    assert_eq!(act("suspend", json!({})).await, (200, json!({ "done": true })));
+    let held = job(&server).await;
+    assert_eq!((&held["status"], held["suspended_at"].is_string()), (&json!("suspended"), true), "{held}");
+    assert_eq!(server.get(&format!("/api/v1/tasks/{task}")).await.1["status"], "suspended");
+    assert_eq!(act("continue", json!({})).await, (200, json!({ "done": true })));
+    assert_eq!(job(&server).await["status"], "running");
+    assert_eq!(act("priority", json!({ "priority": "low" })).await, (200, json!({ "done": true })));
+    assert_eq!(job(&server).await["priority"], "low");
+    let (status, refused) = act("priority", json!({ "priority": "realtime" })).await;
+    assert_eq!((status, &refused["field"]), (400, &json!("priority")), "{refused}");
+    assert_eq!(act("priority", json!({ "priority": "soon" })).await.0, 400);
+    assert_eq!(act("cancel", json!({})).await.1, json!({ "cancelled": true }));
+}
+
+#[tokio::test]
+async fn what_has_ended_is_told_so_and_is_no_job() {
+    let server = Server::start(echo()).await;
+    let said = server.say(json!({ "text": "x" })).await;
+    let task = said["task_id"].as_str().unwrap();
+    for what in ["suspend", "continue"] {
+        assert_eq!(server.post(&format!("/api/v1/tasks/{task}/{what}"), json!({})).await.1, json!({ "done": false }));
+    }
+    assert_eq!(server.get("/api/v1/jobs").await.1, json!({ "jobs": [] }));
+}
+
+#[tokio::test]
+async fn jobs_are_the_same_over_grpc() {
+    let (server, task_id) = busy().await;
+    let mut jobs = JobsClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let ask = v1::ListJobsRequest { text: v1::Words::Short.into() };
+    let list = jobs.list_jobs(ask).await.unwrap().into_inner();
+    assert!(list.text.contains("long book") && list.jobs.len() == 1, "{list:?}");
+    assert_eq!((&list.jobs[0].task_id, list.jobs[0].state()), (&task_id, v1::TaskState::Running));
+    let wish = || v1::ControlTaskRequest { task_id: task_id.clone() };
+    assert!(jobs.suspend(wish()).await.unwrap().into_inner().done);
+    let list = jobs.list_jobs(v1::ListJobsRequest::default()).await.unwrap().into_inner();
+    assert_eq!((list.jobs[0].state(), list.text.as_str()), (v1::TaskState::Suspended, ""));
+    assert!(jobs.r#continue(wish()).await.unwrap().into_inner().done);
+    let mut hurry = v1::SetPriorityRequest { task_id: task_id.clone(), priority: v1::Priority::Low.into() };
+    assert!(jobs.set_priority(hurry.clone()).await.unwrap().into_inner().done);
+    for wrong in [v1::Priority::Realtime, v1::Priority::Unspecified] {
+        hurry.priority = wrong.into();
+        assert_eq!(jobs.set_priority(hurry.clone()).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+    let odd = v1::ListJobsRequest { text: 9 };
+    assert_eq!(jobs.list_jobs(odd).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+}

@@ -1,0 +1,132 @@
+//! What a message may wish besides its words: to steer, to wait, to be done once, to be spoken.
+
+use annie_testkit::scripted_model::ScriptedModel;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tonic_types::StatusExt;
+
+use super::world::{Server, echo, read};
+use crate::{
+    auth::KeyScope,
+    grpc::v1::{self, chat_client::ChatClient},
+};
+
+fn endless() -> ScriptedModel {
+    ScriptedModel::saying("x").hanging_when(|_, _| true)
+}
+
+#[tokio::test]
+async fn an_acknowledgement_tells_the_class_and_whether_it_is_an_order() {
+    let server = Server::start(echo()).await;
+    let (_, said) = server.post("/api/v1/messages", json!({ "text": "hello" })).await;
+    assert_eq!((&said["priority"], &said["is_order"]), (&json!("high"), &json!(false)), "{said}");
+    let (_, slow) = server.post("/api/v1/messages", json!({ "text": "hello", "priority": "background" })).await;
+    assert_eq!(slow["priority"], "background");
+    let calls = server.model.call_count();
+    let order = server.say(json!({ "text": "What are you working on?" })).await;
+    assert_eq!((&order["is_order"], &order["status"]), (&json!(true), &json!("completed")), "{order}");
+    assert!(server.model.call_count() <= calls + 2, "no model is asked for an order");
+    let said = server.say(json!({ "text": "What are you working on?", "verbatim": true })).await;
+    assert_eq!((&said["is_order"], &said["answer"]), (&json!(false), &json!("You said: What are you working on?")));
+}
+
+#[tokio::test]
+async fn wishes_that_cannot_be_met_are_explained() {
+    let server = Server::start(echo()).await;
+    let nobodys = annie_core::ids::TaskId::from_uuid(uuid::Uuid::nil()).to_string();
+    let many: Vec<&str> = std::iter::repeat_n(nobodys.as_str(), 65).collect();
+    let cases = [
+        (json!({ "delay_ms": 1, "not_before": "2030-01-01T00:00:00Z" }), 400, "delay_ms"),
+        (json!({ "not_before": "tomorrow" }), 400, "not_before"),
+        (json!({ "delay_ms": 40_000_000_000_u64 }), 400, "delay_ms"),
+        (json!({ "emotion": { "name": "happy", "intensity": 1.5 } }), 400, "emotion.intensity"),
+        (json!({ "emotion": { "name": "purple", "intensity": 0.5 } }), 400, "emotion.name"),
+        (json!({ "after": ["x"] }), 400, "after[0]"),
+        (json!({ "after": [nobodys] }), 404, "after[0]"),
+        (json!({ "after": many }), 400, "after"),
+        (json!({ "source": "cron" }), 400, "source"),
+        (json!({ "priority": "realtime" }), 400, "priority"),
+    ];
+    for (mut body, status, field) in cases {
+        body["text"] = "x".into();
+        let (answered, problem) = server.post("/api/v1/messages", body.clone()).await;
+        assert_eq!((answered, &problem["field"]), (status, &json!(field)), "{body} {problem}");
+    }
+    let fine = json!({ "text": "x", "private": true, "emotion": { "name": "happy", "intensity": 0.9 },
+        "not_before": "2020-01-01T00:00:00+01:00" });
+    assert_eq!(server.post("/api/v1/messages", fine).await.0, 202);
+}
+
+#[tokio::test]
+async fn a_message_that_is_put_off_waits_for_its_time_and_for_others() {
+    let server = Server::start(echo()).await;
+    let (_, later) = server.post("/api/v1/messages", json!({ "text": "later", "delay_ms": 600_000 })).await;
+    let after = json!({ "text": "then", "after": [later["task_id"]] });
+    let (status, then) = server.post("/api/v1/messages", after).await;
+    assert_eq!(status, 202, "{then}");
+    let (_, list) = server.get("/api/v1/jobs").await;
+    assert_eq!(list["jobs"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(server.model.call_count(), 0);
+    let cancel = format!("/api/v1/tasks/{}/cancel", later["task_id"].as_str().unwrap());
+    assert_eq!(server.post(&cancel, json!({})).await.1, json!({ "cancelled": true }));
+    server.model.called(1).await;
+}
+
+#[tokio::test]
+async fn equal_work_of_one_name_is_done_once() {
+    let server = Server::start(echo()).await;
+    let work = json!({ "text": "sum up the day", "name": "summary", "delay_ms": 600_000 });
+    let (_, first) = server.post("/api/v1/messages", work.clone()).await;
+    assert!(first.get("same_as").is_none(), "{first}");
+    let (_, second) = server.post("/api/v1/messages", work).await;
+    assert_eq!(second["same_as"], first["task_id"], "{second}");
+}
+
+#[tokio::test]
+async fn a_turn_that_was_steered_a_moment_ago_is_not_steered_again() {
+    let server = Server::start(endless()).await;
+    let (_, first) = server.post("/api/v1/messages", json!({ "text": "x", "conversation_key": "k" })).await;
+    server.model.called(1).await;
+    let steer = |text: &str| json!({ "text": text, "conversation_id": first["conversation_id"], "steer": true });
+    let (status, taken) = server.post("/api/v1/messages", steer("the red one")).await;
+    assert_eq!((status, taken.get("position")), (202, None), "{taken}");
+    let again = server.request(Method::POST, "/api/v1/messages").json(&steer("the blue one")).send().await.unwrap();
+    let retry = again.headers()["retry-after"].to_str().unwrap().to_owned();
+    let (status, soon) = read(again).await;
+    assert_eq!((status, &soon["code"], soon["retry_after_ms"].is_u64()), (429, &json!("too_soon"), true), "{soon}");
+    assert!(["1", "2"].contains(&retry.as_str()), "{retry}");
+    let mut chat = ChatClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let id = first["conversation_id"].as_str().unwrap().to_owned();
+    let conversation = Some(v1::submit_request::Conversation::ConversationId(id));
+    let wish = v1::SubmitRequest { text: "no".into(), steer: true, conversation, ..Default::default() };
+    let refused = chat.submit(wish).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.get_error_details().retry_info().is_some());
+}
+
+#[tokio::test]
+async fn what_was_spoken_needs_its_scope_and_runs_at_once() {
+    let server = Server::start(echo()).await;
+    let spoken = json!({ "text": "hello", "source": "voice" });
+    let say = async |scopes: &[KeyScope], body: &Value| {
+        let key = server.key("ann", scopes).await;
+        let request = server.request(Method::POST, "/api/v1/messages").bearer_auth(key);
+        read(request.json(body).send().await.unwrap()).await
+    };
+    let (status, refused) = say(&[KeyScope::Chat], &spoken).await;
+    assert_eq!((status, &refused["code"]), (403, &json!("forbidden")), "{refused}");
+    let both = [KeyScope::Chat, KeyScope::Voice];
+    let (status, taken) = say(&both, &spoken).await;
+    assert_eq!((status, &taken["priority"], &taken["position"]), (202, &json!("realtime"), &json!(1)), "{taken}");
+    let mut asked = spoken.clone();
+    asked["priority"] = "realtime".into();
+    assert_eq!(say(&both, &asked).await.0, 202);
+    asked["source"] = Value::Null;
+    assert_eq!(say(&both, &asked).await.0, 400, "only voice is realtime");
+    let key = server.key("ann", &both).await;
+    let mut chat = ChatClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let wish = v1::SubmitRequest { text: "hello".into(), source: "voice".into(), ..Default::default() };
+    let mut request = tonic::Request::new(wish);
+    request.metadata_mut().insert("x-api-key", key.parse().unwrap());
+    assert_eq!(chat.submit(request).await.unwrap().into_inner().priority(), v1::Priority::Realtime);
+}
