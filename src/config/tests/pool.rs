@@ -22,7 +22,7 @@ fn server(more: &str) -> String {
 
 /// A program with more keys.
 fn program(more: &str) -> String {
-    format!("[[backend]]\nname = \"p\"\nkind = \"command\"\nprogram = \"/bin/true\"\nfolder = \"/tmp\"\n{more}\n")
+    format!("[[backend]]\nname = \"p\"\nkind = \"command\"\nprogram = \"/bin/true\"\nfolder = \"/\"\n{more}\n")
 }
 
 fn facts(text: &str) -> BackendFacts {
