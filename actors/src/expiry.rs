@@ -104,7 +104,7 @@ impl Node for Expiry {
     }
 
     fn view(state: &ExpiryState) -> Value {
-        json!({"expired": state.expired, "next_at": state.lookout.next_at().map(|at| at.to_string())})
+        json!({"expired": state.expired, "lookout": state.lookout.view()})
     }
 }
 

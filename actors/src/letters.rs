@@ -119,7 +119,7 @@ impl Node for DeadLetters {
     fn view(state: &LettersState) -> Value {
         json!({
             "waiting": state.waiting, "retried": state.retried, "archived": state.archived,
-            "next_at": state.lookout.next_at().map(|at| at.to_string())
+            "lookout": state.lookout.view()
         })
     }
 }

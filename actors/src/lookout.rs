@@ -5,6 +5,7 @@ use std::{future::Future, time::Duration};
 
 use annie_core::time::Micros;
 use ractor::ActorCell;
+use serde_json::{Value, json};
 
 use crate::tasks::Tasks;
 
@@ -90,9 +91,12 @@ impl Lookout {
         self.want(later(now, wait));
     }
 
-    /// When it looks next.
-    pub const fn next_at(&self) -> Option<Micros> {
-        self.next_at
+    /// For views: whether it looks now, and when it looks next.
+    pub fn view(&self) -> Value {
+        json!({
+            "is_looking": self.tasks.contains(&Job::Look), "next_at": self.next_at.map(|at| at.to_string()),
+            "failures": self.failures
+        })
     }
 }
 

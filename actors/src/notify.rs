@@ -132,7 +132,7 @@ impl Node for Notifier {
     fn view(state: &NotifyState) -> Value {
         json!({
             "delivered": state.delivered, "notified": state.notified, "heard": state.heard.len(),
-            "next_at": state.lookout.next_at().map(|at| at.to_string())
+            "lookout": state.lookout.view()
         })
     }
 }

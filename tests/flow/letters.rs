@@ -1,0 +1,229 @@
+//! What failed is kept, tried again, given up, or taken out by hand: each once, whoever dies in between.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use annie_actors::{KernelError, Operation, Submission, Submitted};
+use annie_core::{
+    event::{Event, EventBody, Mode, Priority, Scope},
+    ids::UserId,
+    letter::LetterState,
+    message::{ModelError, ModelErrorKind},
+    ports::{LetterRow, TaskRow},
+    time::Micros,
+};
+use annie_testkit::{env::TestClock, scripted_model::says};
+
+use crate::world::{World, WorldParts, ann, check_log, eventually};
+
+const HOUR_MS: i64 = 3_600_000;
+
+fn own() -> Scope {
+    Scope::User(ann())
+}
+
+/// A world whose model fails for as long as it is told to, and whose clock can be set.
+struct Broken {
+    parts: WorldParts,
+    is_broken: Arc<AtomicBool>,
+    clock: Arc<TestClock>,
+}
+
+impl Broken {
+    fn new() -> Self {
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let fails = is_broken.clone();
+        let mut parts = WorldParts::new(move |_, _| {
+            if fails.load(Relaxed) {
+                return Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
+            }
+            Ok(says("Done after all."))
+        });
+        let clock = Arc::new(TestClock::new());
+        parts.env.clock = clock.clone();
+        parts.limits.mode = Mode::SingleLoop;
+        parts.limits.turn.defer_ms = 5;
+        parts.limits.breaker.failures_max = u32::MAX;
+        parts.limits.notify.gather_ms = 5;
+        parts.limits.notify.every_ms = 0;
+        Self { parts, is_broken, clock }
+    }
+}
+
+async fn fail(world: &World, text: &str, class: Priority) -> Submitted {
+    let mut message = Submission::new(ann(), "test", text);
+    message.priority = Some(class);
+    let said = world.kernel.submit(message).await.expect("taken");
+    let failed = world.final_of(said.conversation, said.task).await;
+    assert!(matches!(failed, EventBody::Failed { letter: Some(_), .. }), "{failed:?}");
+    said
+}
+
+async fn letter(world: &World, said: &Submitted) -> LetterRow {
+    world.kernel.letter(own(), said.task).await.expect("there is a letter").row
+}
+
+async fn until(world: &World, said: &Submitted, state: LetterState) -> LetterRow {
+    eventually("the letter moves", async || {
+        let row = letter(world, said).await;
+        (row.state == state).then_some(row)
+    })
+    .await
+}
+
+/// The next life of the keeper has nothing but the store.
+async fn kill_keeper(world: &World) {
+    world.kernel.operate("/infra/letters", None, Operation::Kill, "a test").await.expect("it lives");
+}
+
+/// It has looked since it was started, and found nothing to do now.
+async fn looked_through(world: &World) {
+    eventually("it has looked", async || {
+        let (_, view) = world.kernel.view("/infra/letters").await.ok()?;
+        let view = view?;
+        let (next, is_looking) = (view["lookout"]["next_at"].as_str(), view["lookout"]["is_looking"] == true);
+        (!is_looking && next.is_none_or(|at| at > world.kernel.now().to_string().as_str())).then_some(())
+    })
+    .await;
+}
+
+fn retries(log: &[Event]) -> usize {
+    log.iter().filter(|e| matches!(&e.body, EventBody::Received(inbound) if inbound.retry.is_some())).count()
+}
+
+async fn retry_of(world: &World, row: &LetterRow) -> TaskRow {
+    let task = row.retried_by.expect("a task tries again");
+    eventually("the retry ends", async || {
+        let row = world.kernel.task(own(), task).await.ok()?;
+        row.state.is_ended().then_some(row)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_tried_again_once_after_six_hours_whoever_dies() {
+    let Broken { parts, is_broken, clock } = Broken::new();
+    let world = parts.start().await;
+    let said = fail(&world, "research heat pumps", Priority::Normal).await;
+    let row = letter(&world, &said).await;
+    let wait_ms = row.letter.retry_at.expect("it is tried again").since_ms(row.letter.since);
+    assert!((6 * 3_600_000..6 * 3_600_000 + 60_000).contains(&wait_ms), "S3 5.9: {wait_ms}");
+    assert_eq!(row.letter.tried.len(), 3, "three strategies: {:?}", row.letter.tried);
+    kill_keeper(&world).await;
+    looked_through(&world).await;
+    assert_eq!(letter(&world, &said).await.state, LetterState::Waiting, "its time has not come");
+    world.kernel.crash().await;
+
+    is_broken.store(false, Relaxed);
+    clock.set_by_ms(6 * HOUR_MS);
+    let world = parts.start().await;
+    let row = until(&world, &said, LetterState::Retried).await;
+    let retry = retry_of(&world, &row).await;
+    assert_eq!((retry.priority, retry.source.as_str()), (Priority::Background, "dead_letter"));
+    assert_eq!((retry.title.as_str(), retry.error), ("research heat pumps", None));
+    for _ in 0..2 {
+        kill_keeper(&world).await;
+        looked_through(&world).await;
+    }
+    let log = world.log(said.conversation).await;
+    assert_eq!(retries(&log), 1);
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn what_keeps_failing_is_given_up_and_its_user_is_told_once() {
+    let Broken { mut parts, .. } = Broken::new();
+    parts.limits.turn.letters.retry_after_ms = 20;
+    parts.limits.turn.letters.archive_after_ms = 400;
+    let world = parts.start().await;
+    let said = fail(&world, "call the bank", Priority::Normal).await;
+    let all = eventually("the last try is given up", async || {
+        let all = world.kernel.letters(own(), None, Micros(i64::MAX), 100).await.ok()?;
+        let is_over =
+            all.first()?.state == LetterState::Archived && all.iter().all(|l| l.state != LetterState::Waiting);
+        is_over.then_some(all)
+    })
+    .await;
+    assert!(all.len() > 1, "it was tried again: {all:#?}");
+    let (last, first) = (&all[0], &all[all.len() - 1]);
+    assert_eq!(first.task, said.task);
+    assert!(all.iter().all(|l| l.letter.since == first.letter.since), "the archive counts from the first failure");
+    let detail = world.kernel.letter(own(), last.task).await.expect("it is kept");
+    assert_eq!(detail.text, "call the bank");
+    assert_eq!(detail.before.first(), Some(&said.task), "the whole chain is shown");
+    assert_eq!(detail.before.len(), all.len() - 1);
+    assert_eq!(
+        detail.row.letter.tried.len(),
+        3 * all.len(),
+        "everything that was tried: {:?}",
+        detail.row.letter.tried
+    );
+    assert!(detail.events.iter().any(|e| e.body.is_final()));
+    let told = eventually("the user is told", async || {
+        let told = world.kernel.notifications(&ann(), 0, 100).await.ok()?;
+        told.iter().any(|n| n.text.contains("given")).then_some(told)
+    })
+    .await;
+    assert_eq!(told.iter().filter(|n| n.text.contains("given")).count(), 1, "{told:#?}");
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_who_was_told_decides_and_a_second_wish_is_the_same_try() {
+    let Broken { parts, is_broken, clock } = Broken::new();
+    let world = parts.start().await;
+    let said = fail(&world, "what is the weather", Priority::High).await;
+    assert_eq!(letter(&world, &said).await.letter.retry_at, None);
+    clock.set_by_ms(7 * HOUR_MS);
+    kill_keeper(&world).await;
+    looked_through(&world).await;
+    assert_eq!(letter(&world, &said).await.state, LetterState::Waiting);
+
+    let bob = Scope::User(UserId::new("bob").expect("a user id"));
+    let foreign = world.kernel.retry_letter(bob.clone(), said.task, "bob").await;
+    assert_eq!(foreign, Err(KernelError::NotFound("dead letter")));
+    assert_eq!(world.kernel.discard_letter(bob, said.task, "bob").await, Err(KernelError::NotFound("dead letter")));
+
+    is_broken.store(false, Relaxed);
+    let again = world.kernel.retry_letter(own(), said.task, "ann").await.expect("taken");
+    assert_eq!((again.conversation, again.priority, again.repeated), (said.conversation, Priority::High, false));
+    assert_eq!(world.answer(&again).await, "Done after all.");
+    let twice = world.kernel.retry_letter(own(), said.task, "ann").await.expect("acknowledged again");
+    assert_eq!((twice.task, twice.seq, twice.repeated), (again.task, again.seq, true));
+    assert_eq!(world.kernel.discard_letter(own(), said.task, "ann").await, Ok(false), "it does not wait any more");
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_discarded_is_never_tried_again() {
+    let Broken { parts, clock, .. } = Broken::new();
+    let world = parts.start().await;
+    let said = fail(&world, "research heat pumps", Priority::Normal).await;
+    assert_eq!(world.kernel.discard_letter(own(), said.task, "ann").await, Ok(true));
+    assert_eq!(world.kernel.discard_letter(own(), said.task, "ann").await, Ok(false));
+    clock.set_by_ms(7 * HOUR_MS);
+    kill_keeper(&world).await;
+    looked_through(&world).await;
+    assert_eq!(letter(&world, &said).await.state, LetterState::Discarded);
+    let again = world.kernel.retry_letter(own(), said.task, "ann").await;
+    assert!(matches!(again, Err(KernelError::Stale(_))), "{again:?}");
+    assert_eq!(retries(&world.log(said.conversation).await), 0);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_can_send_the_kernels_own_messages_in_its_place() {
+    let Broken { parts, .. } = Broken::new();
+    let world = parts.start().await;
+    for id in ["dead_letter:task_1", "operation:op_1"] {
+        let mut message = Submission::new(ann(), "test", "hello");
+        message.client_id = Some(id.to_owned());
+        let refused = world.kernel.submit(message).await;
+        assert!(matches!(&refused, Err(KernelError::Invalid(why)) if why.contains("operation:")), "{refused:?}");
+    }
+    world.kernel.stop().await;
+}

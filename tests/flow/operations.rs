@@ -1,0 +1,173 @@
+//! Long-running operations: the result comes days later into the right conversation, from whoever has the key, once.
+
+use std::sync::Arc;
+
+use annie_actors::{KernelError, Operation as Deal, OperationResult};
+use annie_core::{
+    event::{Event, EventBody, Mode, Priority, Scope},
+    ids::UserId,
+    message::{Message, ModelRequest},
+    outcome::{Operation, Outcome},
+    ports::{OperationGrant, OperationRow},
+    time::Micros,
+};
+use annie_testkit::{
+    env::TestClock,
+    scripted_model::{calls, says},
+    skills::{Deed, FakeSkills},
+};
+use serde_json::json;
+
+use crate::world::{World, WorldParts, ann, check_log, eventually};
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+fn own() -> Scope {
+    Scope::User(ann())
+}
+
+/// Starts the operation, says what came of it, and passes on what comes from outside.
+fn secretary(request: &ModelRequest) -> annie_core::message::ModelReply {
+    match request.messages.last() {
+        Some(Message::Tool { text, .. }) => says(text.clone()),
+        Some(Message::User { text, .. }) if text.starts_with('[') => says(format!("News: {text}")),
+        _ => calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "the coffee"}}))]),
+    }
+}
+
+/// A skill whose result takes so long; the clock can be set.
+fn parts(ms: i64) -> (WorldParts, Arc<TestClock>) {
+    let mut parts = WorldParts::new(|request, _| Ok(secretary(request)));
+    let clock = Arc::new(TestClock::new());
+    parts.env.clock = clock.clone();
+    parts.skills = Arc::new(FakeSkills::new(move |call| {
+        let operation = Operation { id: call.operation.id, expires_at: call.now.plus_ms(ms) };
+        Deed::Answer(Outcome::pending(operation, "The coffee is ordered."))
+    }));
+    parts.limits.mode = Mode::SingleLoop;
+    parts.limits.notify.gather_ms = 5;
+    parts.limits.notify.every_ms = 0;
+    (parts, clock)
+}
+
+async fn start(world: &World) -> (annie_actors::Submitted, OperationRow) {
+    let said = world.say("order coffee").await;
+    assert!(world.answer(&said).await.contains("The coffee is ordered."), "the turn does not wait for it");
+    let row = world.kernel.operations(own(), false, Micros(i64::MAX), 10).await.expect("readable").pop();
+    let row = row.expect("it is kept");
+    assert_eq!((row.conversation, row.task, row.skill.as_str()), (said.conversation, said.task, "test.put"));
+    (said, row)
+}
+
+fn result(text: &str) -> OperationResult {
+    OperationResult { ok: true, text: text.to_owned(), data: json!({"time": "10:23"}) }
+}
+
+fn resumptions(log: &[Event]) -> usize {
+    log.iter().filter(|e| matches!(&e.body, EventBody::Received(inbound) if inbound.resumes.is_some())).count()
+}
+
+#[tokio::test]
+async fn a_result_that_comes_days_and_a_restart_later_is_told_in_its_conversation_once() {
+    let (parts, clock) = parts(5 * DAY_MS);
+    let world = parts.start().await;
+    let (said, row) = start(&world).await;
+    let OperationGrant { id, key, path } = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's");
+    assert_eq!((id, path), (row.id, format!("/api/v1/resume/{}", row.id)));
+    let bob = UserId::new("bob").expect("a user id");
+    assert_eq!(world.kernel.operation_key(&bob, id).await, Err(KernelError::NotFound("operation")));
+    let log = serde_json::to_string(&world.log(said.conversation).await).expect("JSON");
+    assert!(!log.contains(&key), "the log is no place for a key");
+    world.kernel.crash().await;
+
+    clock.set_by_ms(3 * DAY_MS);
+    let world = parts.start().await;
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
+    assert_eq!((came.conversation, came.priority, came.repeated), (said.conversation, Priority::Normal, false));
+    let answer = world.answer(&came).await;
+    assert!(answer.contains("has finished]\nDelivered.\n{\"time\":\"10:23\"}"), "{answer}");
+    let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");
+    assert_eq!((again.task, again.seq, again.repeated), (came.task, came.seq, true));
+    let other = world.kernel.finish_operation(id, &key, result("Spilled.")).await;
+    assert!(matches!(&other, Err(KernelError::Stale(why)) if why.contains("another result")), "{other:?}");
+    assert_eq!(resumptions(&world.log(said.conversation).await), 1);
+    assert_eq!(world.kernel.operation(own(), id).await.expect("kept").closed_by, Some(came.task));
+    assert!(world.kernel.operations(own(), true, Micros(i64::MAX), 10).await.expect("readable").is_empty());
+    assert!(matches!(world.kernel.operation_key(&ann(), id).await, Err(KernelError::Stale(_))));
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn a_result_that_nobody_listens_for_is_a_notification() {
+    let (parts, _clock) = parts(DAY_MS);
+    let world = parts.start().await;
+    let (_, row) = start(&world).await;
+    let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
+    let came = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await.expect("taken");
+    let told =
+        eventually("its user is told", async || world.kernel.notifications(&ann(), 0, 10).await.ok()?.pop()).await;
+    assert_eq!(told.tasks, [came.task]);
+    assert!(told.text.starts_with("News: "), "{}", told.text);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_key_and_an_unknown_operation_look_the_same_and_a_bad_result_is_told() {
+    let (parts, _clock) = parts(DAY_MS);
+    let world = parts.start().await;
+    let (said, row) = start(&world).await;
+    let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
+    let unknown = format!("op_{:032}", 7).parse().expect("an id");
+    let not_found = Err(KernelError::NotFound("operation"));
+    for (id, key) in [(row.id, ""), (row.id, &key[1..]), (unknown, key.as_str()), (row.id, &"0".repeat(64))] {
+        assert_eq!(world.kernel.finish_operation(id, key, result("x")).await, not_found);
+    }
+    for text in [String::new(), "x".repeat(OperationResult::BYTES_MAX + 1)] {
+        let bad = OperationResult { text, ..OperationResult::default() };
+        let refused = world.kernel.finish_operation(row.id, &key, bad).await;
+        assert!(matches!(refused, Err(KernelError::Invalid(_))), "{refused:?}");
+    }
+    assert_eq!(resumptions(&world.log(said.conversation).await), 0);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn an_operation_without_a_result_is_told_of_once_whoever_dies() {
+    let (parts, clock) = parts(DAY_MS);
+    let world = parts.start().await;
+    let (said, row) = start(&world).await;
+    let key = world.kernel.operation_key(&ann(), row.id).await.expect("its owner's").key;
+    clock.set_by_ms(2 * DAY_MS);
+    let late = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await;
+    assert!(matches!(&late, Err(KernelError::Stale(why)) if why.contains("in time")), "{late:?}");
+    for _ in 0..3 {
+        eventually("it lives", async || world.kernel.operate("/infra/expiry", None, Deal::Kill, "a test").await.ok())
+            .await;
+    }
+    let closed = eventually("it is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by).await;
+    eventually("it is told", async || world.kernel.task(own(), closed).await.ok()?.state.is_ended().then_some(()))
+        .await;
+    let log = world.log(said.conversation).await;
+    assert_eq!(resumptions(&log), 1);
+    let told =
+        log.iter().any(|e| matches!(&e.body, EventBody::Answered { text, .. } if text.contains("no result until")));
+    assert!(told, "{log:#?}");
+    let late = world.kernel.finish_operation(row.id, &key, result("Delivered.")).await;
+    assert!(matches!(&late, Err(KernelError::Stale(why)) if why.contains("in time")), "{late:?}");
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn an_operation_expires_by_itself() {
+    let (parts, _clock) = parts(60);
+    let world = parts.start().await;
+    let (said, row) = start(&world).await;
+    let closed = eventually("it is closed", async || world.kernel.operation(own(), row.id).await.ok()?.closed_by).await;
+    let EventBody::Answered { text, .. } = world.final_of(said.conversation, closed).await else {
+        panic!("wanted an answer");
+    };
+    assert!(text.contains("brought no result"), "{text}");
+    world.kernel.stop().await;
+}
