@@ -6,7 +6,11 @@ use annie_core::{
     ids::{ConversationId, OperationId, TaskId},
     ports::OperationRow,
 };
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::{
+    Json,
+    extract::{FromRequestParts, State},
+    http::request::Parts,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -169,18 +173,23 @@ pub struct NewResult {
 )]
 pub async fn finish_operation(
     State(state): State<AppState>,
+    OwnKey(key): OwnKey,
     Id(id): Id<OperationId>,
-    headers: HeaderMap,
     Body(new): Body<NewResult>,
 ) -> Result<Json<Accepted>, Fault> {
     let result = OperationResult { ok: new.ok, text: new.text, data: new.data };
-    Ok(Json(state.kernel.finish_operation(id, key_of(&headers)?, result).await?.into()))
+    Ok(Json(state.kernel.finish_operation(id, &key, result).await?.into()))
 }
 
-fn key_of(headers: &HeaderMap) -> Result<&str, Fault> {
-    let shown = header_text(headers, KEY_HEADER)?.or_else(|| bearer(headers));
-    shown.ok_or_else(|| {
+/// The key that is shown. Looked for before anything else, so that strangers learn nothing.
+pub struct OwnKey(String);
+
+impl FromRequestParts<AppState> for OwnKey {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Fault> {
+        let shown = header_text(&parts.headers, KEY_HEADER)?.or_else(|| bearer(&parts.headers));
         let why = "send the operation's key as `Authorization: Bearer …` or `X-Operation-Key: …`";
-        Fault::new(Code::Unauthenticated, why)
-    })
+        shown.map(|key| Self(key.to_owned())).ok_or_else(|| Fault::new(Code::Unauthenticated, why))
+    }
 }

@@ -3,7 +3,7 @@
 use annie_testkit::scripted_model::ScriptedModel;
 use serde_json::{Value, json};
 
-use super::world::{Server, echo};
+use super::world::{PATIENCE, Server, echo};
 use crate::grpc::v1::{self, jobs_client::JobsClient};
 
 /// A server where one answer is being worked on for ever: the server and its task.
@@ -12,6 +12,8 @@ async fn busy() -> (Server, String) {
     let (_, said) = server.post("/api/v1/messages", json!({ "text": "read the long book" })).await;
     server.model.called(1).await;
     let task = said["task_id"].as_str().unwrap().to_owned();
+    let running = async { while server.get(&format!("/api/v1/tasks/{task}")).await.1["status"] != "running" {} };
+    tokio::time::timeout(PATIENCE, running).await.unwrap();
     (server, task)
 }
 

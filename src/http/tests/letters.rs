@@ -37,7 +37,7 @@ async fn a_letter_is_listed_read_tried_again_and_put_aside() {
 
     let (_, whole) = server.get(&format!("/api/v1/dead-letters/{one}")).await;
     assert_eq!((&whole["text"], &whole["before"]), (&json!("call Bob"), &json!([])), "{whole}");
-    assert_eq!(whole["tried"].as_array().unwrap().len(), 3, "{whole}");
+    assert!(whole["tried"][0].as_str().unwrap().contains("the model is away"), "{whole}");
     assert_eq!(whole["events"].as_array().unwrap().last().unwrap()["kind"], "failed", "{whole}");
 
     let (status, again) = server.post(&format!("/api/v1/dead-letters/{one}/retry"), json!({})).await;

@@ -75,11 +75,15 @@ async fn a_message_that_is_put_off_waits_for_its_time_and_for_others() {
 #[tokio::test]
 async fn equal_work_of_one_name_is_done_once() {
     let server = Server::start(echo()).await;
-    let work = json!({ "text": "sum up the day", "name": "summary", "delay_ms": 600_000 });
+    // While somebody speaks, what comes waits.
+    assert_eq!(server.post("/api/v1/gate/hold", json!({ "holder": "ann", "ttl_ms": 60_000 })).await.0, 200);
+    let work = json!({ "text": "sum up the day", "name": "summary" });
     let (_, first) = server.post("/api/v1/messages", work.clone()).await;
     assert!(first.get("same_as").is_none(), "{first}");
     let (_, second) = server.post("/api/v1/messages", work).await;
     assert_eq!(second["same_as"], first["task_id"], "{second}");
+    server.post("/api/v1/gate/release", json!({ "holder": "ann" })).await;
+    server.model.called(1).await;
 }
 
 #[tokio::test]
