@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::world::{World, WorldParts, ann, check_log, eventually};
 
-fn user(name: &str) -> UserId {
+pub fn user(name: &str) -> UserId {
     UserId::new(name).expect("a user id")
 }
 
@@ -23,10 +23,10 @@ fn first_user_text(request: &ModelRequest) -> String {
 }
 
 /// Everything that the model is asked, in order: the first word of the request's own message.
-type Order = Arc<Mutex<Vec<String>>>;
+pub type Order = Arc<Mutex<Vec<String>>>;
 
 /// A world with one slot whose rounds go ahead one by one, when the test says so. A message `name N` takes N rounds.
-fn one_slot() -> (WorldParts, Order, Arc<tokio::sync::Semaphore>) {
+pub fn one_slot() -> (WorldParts, Order, Arc<tokio::sync::Semaphore>) {
     let order: Order = Arc::default();
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let told = order.clone();
@@ -50,9 +50,9 @@ fn one_slot() -> (WorldParts, Order, Arc<tokio::sync::Semaphore>) {
 }
 
 /// A model whose rounds wait for the test.
-struct Gated {
-    model: ScriptedModel,
-    gate: Arc<tokio::sync::Semaphore>,
+pub struct Gated {
+    pub model: ScriptedModel,
+    pub gate: Arc<tokio::sync::Semaphore>,
 }
 
 impl annie_core::ports::Model for Gated {
@@ -83,18 +83,20 @@ impl annie_core::ports::Model for Gated {
     }
 }
 
-async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
-    let mut message = Submission::new(user(who), "test", text);
+pub async fn say(world: &World, who: &str, text: &str, priority: Priority) -> annie_actors::Submitted {
+    // Only what was spoken is served at once.
+    let source = if priority == Priority::Realtime { "voice" } else { "test" };
+    let mut message = Submission::new(user(who), source, text);
     message.priority = Some(priority);
     world.kernel.submit(message).await.expect("taken")
 }
 
-async fn rounds_begun(order: &Order, count: usize) {
+pub async fn rounds_begun(order: &Order, count: usize) {
     eventually("the rounds have begun", async || (order.lock().expect("not poisoned").len() >= count).then_some(()))
         .await;
 }
 
-async fn waiting(world: &World, count: usize) {
+pub async fn waiting(world: &World, count: usize) {
     eventually("they wait", async || {
         let queue = world.kernel.queue().await.ok()?;
         let asking = queue["waiting"].as_array()?.iter().filter(|w| w["start_in_ms"].is_u64()).count();
@@ -103,7 +105,7 @@ async fn waiting(world: &World, count: usize) {
     .await;
 }
 
-async fn ended(world: &World, who: &str, said: &annie_actors::Submitted) {
+pub async fn ended(world: &World, who: &str, said: &annie_actors::Submitted) {
     eventually("it has ended", async || {
         let row = world.kernel.task(Scope::User(user(who)), said.task).await.ok()?;
         row.state.is_ended().then_some(())
