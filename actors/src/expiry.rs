@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 use crate::{
     kernel::{KernelError, Submission, take_in},
     letters::{message_of, wait_for},
-    lookout::{Lookout, earlier},
+    lookout::{Lookout, earlier, outcome},
     observe::{Context, Named, Node, NodeError},
-    tasks::caught,
     wiring::Wiring,
 };
 
@@ -121,8 +120,7 @@ fn wind(ctx: &Context<Expiry>, state: &mut ExpiryState) {
 fn look(ctx: &Context<Expiry>, state: &mut ExpiryState) {
     let (wiring, me) = (state.wiring.clone(), ctx.me());
     state.lookout.look(async move {
-        let looked = caught(go_through(&wiring)).await;
-        me.tell(ExpiryMsg::Looked(looked.and_then(|looked| looked.map_err(|e| e.to_string()))));
+        me.tell(ExpiryMsg::Looked(outcome(go_through(&wiring)).await));
     });
 }
 

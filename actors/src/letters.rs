@@ -19,9 +19,8 @@ use serde_json::{Value, json};
 use crate::{
     kernel::{KernelError, PAGE_MAX, Submission, take_in},
     log_writer::append,
-    lookout::{Lookout, earlier, later},
+    lookout::{Lookout, earlier, later, outcome},
     observe::{Context, Named, Node, NodeError},
-    tasks::caught,
     wiring::Wiring,
 };
 
@@ -137,8 +136,7 @@ fn wind(ctx: &Context<DeadLetters>, state: &mut LettersState) {
 fn look(ctx: &Context<DeadLetters>, state: &mut LettersState) {
     let (wiring, me) = (state.wiring.clone(), ctx.me());
     state.lookout.look(async move {
-        let looked = caught(go_through(&wiring)).await;
-        me.tell(LettersMsg::Looked(looked.and_then(|looked| looked.map_err(|e| e.to_string()))));
+        me.tell(LettersMsg::Looked(outcome(go_through(&wiring)).await));
     });
 }
 

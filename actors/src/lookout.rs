@@ -1,13 +1,13 @@
 //! How a keeper of stored work spends its time: it looks into the store when something new is there or something is due,
 //! and sleeps in between. One look at a time, one timer; nothing polls.
 
-use std::{future::Future, time::Duration};
+use std::{fmt::Display, future::Future, time::Duration};
 
 use annie_core::time::Micros;
 use ractor::ActorCell;
 use serde_json::{Value, json};
 
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, caught};
 
 /// How long one sleep is at most, in milliseconds: the wall clock may be set while it lasts.
 const SLEEP_MS_MAX: u64 = 3_600_000;
@@ -15,6 +15,9 @@ const SLEEP_MS_MAX: u64 = 3_600_000;
 const REST_MS_MIN: i64 = 10;
 /// How soon it looks again after a failure, in milliseconds; each further one doubles it, up to the second.
 const AGAIN_MS: (u64, u64) = (1_000, 60_000);
+
+/// How long one look may take, in milliseconds; longer than what it waits for takes with all that stands before it.
+const LOOK_MS_MAX: u64 = 300_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Job {
@@ -97,6 +100,15 @@ impl Lookout {
             "is_looking": self.tasks.contains(&Job::Look), "next_at": self.next_at.map(|at| at.to_string()),
             "failures": self.failures
         })
+    }
+}
+
+/// What a look came to, also if it broke down or never came back: whoever looks must be able to look again.
+pub(crate) async fn outcome<T, E: Display>(look: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    match tokio::time::timeout(Duration::from_millis(LOOK_MS_MAX), caught(look)).await {
+        Ok(Ok(looked)) => looked.map_err(|e| e.to_string()),
+        Ok(Err(panic)) => Err(panic),
+        Err(_) => Err(format!("it did not come back within {LOOK_MS_MAX} ms")),
     }
 }
 

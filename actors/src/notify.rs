@@ -20,7 +20,7 @@ use annie_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    lookout::{Lookout, earlier, later},
+    lookout::{Lookout, earlier, later, outcome},
     observe::{Context, Named, Node, NodeError},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -150,8 +150,7 @@ fn wind(ctx: &Context<Notifier>, state: &mut NotifyState) {
 fn look(ctx: &Context<Notifier>, state: &mut NotifyState) {
     let (wiring, heard, me) = (state.wiring.clone(), std::mem::take(&mut state.heard), ctx.me());
     state.lookout.look(async move {
-        let looked = caught(deliver(&wiring, &heard)).await;
-        let looked = looked.and_then(|looked| looked.map_err(|e| e.to_string()));
+        let looked = outcome(deliver(&wiring, &heard)).await;
         me.tell(NotifyMsg::Looked(looked, heard));
     });
 }

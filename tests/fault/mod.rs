@@ -2,6 +2,8 @@
 
 mod every_step;
 mod invariants;
+mod keepers;
 mod lives;
 mod process;
+mod scheduler;
 mod sigkill;

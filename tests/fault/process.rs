@@ -27,7 +27,11 @@ fn parts(
     fault: impl Fn(usize, StorePoint<'_>) -> StoreFault + Send + Sync + 'static,
 ) -> WorldParts {
     let passed = AtomicUsize::new(0);
-    let hook = move |point: StorePoint<'_>| fault(passed.fetch_add(1, Relaxed), point);
+    let hook = move |point: StorePoint<'_>| match point {
+        // Without it a process does not start at all.
+        StorePoint::Write("secret") => StoreFault::Pass,
+        point => fault(passed.fetch_add(1, Relaxed), point),
+    };
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r)))));
     parts.store = Arc::new(data.with_hook(Arc::new(hook)));
     parts
