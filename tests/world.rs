@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles, StreamItem, Submission, Submitted};
+use annie_actors::{
+    Backend, Kernel, KernelLimits, Operation, Parts, Profile, Profiles, StreamItem, Submission, Submitted,
+};
 use annie_core::{
     event::{Event, EventBody, Scope},
     ids::{ConversationId, Seq, TaskId, UserId},
@@ -25,6 +27,8 @@ pub struct WorldParts {
     pub env: Env,
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn Model>,
+    /// More backends, behind the one that is called `main`.
+    pub others: Vec<(&'static str, Arc<dyn Model>)>,
     pub skills: Arc<FakeSkills>,
     pub slots: u32,
     pub limits: KernelLimits,
@@ -40,6 +44,7 @@ impl WorldParts {
             env: env::env(7),
             store: Arc::new(MemoryStore::new()),
             model,
+            others: Vec::new(),
             skills: Arc::new(FakeSkills::obliging()),
             slots: 8,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
@@ -52,14 +57,20 @@ impl WorldParts {
     }
 
     pub async fn start(&self) -> World {
-        let facts = BackendFacts { name: "main".to_owned(), slots: self.slots, ..BackendFacts::default() };
-        let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
+        let backend = |name: &str, model: &Arc<dyn Model>| {
+            let facts = BackendFacts { name: name.to_owned(), slots: self.slots, ..BackendFacts::default() };
+            Backend { name: name.to_owned(), slots: self.slots, facts, model: model.clone() }
+        };
+        let mut backends = vec![backend("main", &self.model)];
+        backends.extend(self.others.iter().map(|(name, model)| backend(name, model)));
+        let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
+        let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
         let kernel = Kernel::start(Parts {
             env: self.env.clone(),
             store: self.store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: self.skills.clone(),
-            backends: vec![Backend { name: "main".to_owned(), slots: self.slots, facts, model: self.model.clone() }],
+            backends,
             profiles: Profiles {
                 by_user: Default::default(),
                 default: Profile { name: "Ann".to_owned(), timezone: "UTC".to_owned() },
@@ -153,6 +164,19 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
         }
     };
     tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// Waits as long as a refusal asks for, as a client does before it tries again.
+pub async fn come_back_after(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Kills the actor at this path; if it is between two lives, the next one.
+pub async fn kill(world: &World, path: &str) {
+    eventually("it lives, and is killed", async || {
+        world.kernel.operate(path, None, Operation::Kill, "a test").await.ok()
+    })
+    .await;
 }
 
 /// What must be so of every log, whatever happened: dense places, one final event per message, one report per agent.

@@ -9,4 +9,4 @@ mod notifications;
 mod operations;
 mod programs;
 mod routing;
-mod scheduling;
+pub mod scheduling;
