@@ -2,17 +2,19 @@
 //! queue kept at that length. Run with optimisation: `cargo run --release -p annie-core --example queue_rate`.
 #![expect(clippy::print_stdout, reason = "an example that prints its measurements")]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use annie_core::{
     event::Priority,
     ids::{ConversationId, IdError, TaskId, UserId},
-    queue::{BackendId, Queue, QueueLimits, Waiting},
+    queue::{BackendId, DepthLimits, Queue, QueueLimits, Waiting},
     time::Micros,
 };
 use uuid::Uuid;
 
 const OPERATIONS: u32 = 200_000;
+/// Operations of one kind that are timed together: reading the clock costs as much as one of them.
+const BATCH: u32 = 100;
 const GPU: BackendId = BackendId(0);
 
 /// A small generator: equal runs are equal.
@@ -56,45 +58,131 @@ fn each_ns(operations: u32, mut run: impl FnMut(u32)) -> f64 {
     for n in 0..operations {
         run(n);
     }
-    start.elapsed().as_nanos() as f64 / f64::from(operations)
+    per(start.elapsed(), operations)
+}
+
+fn per(took: Duration, operations: u32) -> f64 {
+    took.as_nanos() as f64 / f64::from(operations.max(1))
+}
+
+/// No limits: what is measured is the order, and refusals would make the queue shorter than it says.
+fn limits() -> QueueLimits {
+    let depth_per_user =
+        DepthLimits { high_max: u32::MAX, normal_max: u32::MAX, low_max: u32::MAX, background_max: u32::MAX };
+    QueueLimits { depth_per_user, waiting_max: u32::MAX, ..QueueLimits::default() }
+}
+
+/// A queue under measurement: every operation leaves it as long as it was.
+struct Bench {
+    queue: Queue,
+    numbers: Numbers,
+    waiting: u32,
+    now: Micros,
+}
+
+impl Bench {
+    fn pick(&mut self) -> TaskId {
+        TaskId::from_uuid(Uuid::from_u128(u128::from(self.numbers.next() % u64::from(self.waiting))))
+    }
+
+    fn tick(&mut self) -> Micros {
+        self.now = self.now.plus_ms(1);
+        self.now
+    }
+
+    /// A round is granted and comes back: each half by itself, in nanoseconds.
+    fn rounds(&mut self) -> [f64; 2] {
+        let mut took = [Duration::ZERO; 2];
+        for _ in 0..OPERATIONS / BATCH {
+            let now = self.tick();
+            let start = Instant::now();
+            let granted: Vec<_> = (0..BATCH).filter_map(|_| self.queue.pop(GPU, now)).collect();
+            took[0] += start.elapsed();
+            let now = self.tick();
+            let start = Instant::now();
+            for grant in granted {
+                self.queue.yield_back(grant.waiting, now);
+            }
+            took[1] += start.elapsed();
+        }
+        took.map(|took| per(took, OPERATIONS))
+    }
+
+    /// A task is cancelled wherever it stands, and a new one admitted: each by itself, in nanoseconds.
+    fn cancels(&mut self) -> [f64; 2] {
+        let mut took = [Duration::ZERO; 2];
+        for _ in 0..OPERATIONS / BATCH {
+            let tasks: Vec<_> = (0..BATCH).map(|_| self.pick()).collect();
+            let start = Instant::now();
+            let gone: Vec<_> = tasks.into_iter().filter_map(|task| self.queue.remove(task)).collect();
+            took[0] += start.elapsed();
+            let now = self.tick();
+            let start = Instant::now();
+            for waiting in gone {
+                self.queue.admit(waiting, now);
+            }
+            took[1] += start.elapsed();
+        }
+        took.map(|took| per(took, OPERATIONS))
+    }
+
+    /// A waiting task is lifted or lowered.
+    fn reprioritise(&mut self) -> f64 {
+        let changes: Vec<_> =
+            (0..OPERATIONS).map(|_| (self.pick(), Priority::ALL[1 + (self.numbers.next() % 4) as usize])).collect();
+        let now = self.tick();
+        let start = Instant::now();
+        for (task, class) in changes {
+            // Without limits it is never refused.
+            self.queue.reprioritise(task, class, now).ok();
+        }
+        per(start.elapsed(), OPERATIONS)
+    }
+
+    fn peek(&mut self) -> f64 {
+        let now = self.tick();
+        each_ns(OPERATIONS, |_| {
+            self.queue.peek(GPU, now);
+        })
+    }
+
+    /// Where a task stands that may stand anywhere: it walks the line up to it, so few are asked. In microseconds.
+    fn position_us(&mut self) -> f64 {
+        let asked = if self.waiting > 100_000 { 5 } else { 50 };
+        let tasks: Vec<_> = (0..asked).map(|_| self.pick()).collect();
+        let now = self.tick();
+        let start = Instant::now();
+        for task in tasks {
+            self.queue.position(task, now);
+        }
+        per(start.elapsed(), asked) / 1e3
+    }
 }
 
 fn main() -> Result<(), IdError> {
-    println!(
-        "{:>9} {:>7} {:>10} {:>12} {:>12} {:>12}",
-        "waiting", "users", "fill ns", "pop+put ns", "out+in ns", "peek ns"
-    );
+    println!("nanoseconds of one operation; position in microseconds, for a task anywhere in the line\n");
+    println!("| waiting | users | fill | pop | yield_back | cancel | admit | reprioritise | peek | position us |");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for (waiting, users) in [(1_000_u32, 100_u64), (100_000, 1_000), (1_000_000, 10_000)] {
         let mut load = Load { numbers: Numbers(0x9e37_79b9_7f4a_7c15), users, now: Micros(0).plus_ms(10_000_000) };
         let tasks = (0..u64::from(waiting)).map(|n| load.task(n)).collect::<Result<Vec<_>, _>>()?;
-        let mut queue = Queue::new(QueueLimits::default());
+        let mut bench = Bench { queue: Queue::new(limits()), numbers: Numbers(7), waiting, now: load.now };
         let mut tasks = tasks.into_iter();
-        let now = load.now;
         let fill = each_ns(waiting, |_| {
             if let Some(task) = tasks.next() {
-                queue.restore(task, now);
+                bench.queue.admit(task, bench.now);
             }
         });
-        // The first pop moves all that have aged by then; it is paid once an entry and not part of a steady state.
-        queue.peek(GPU, now);
-        let pop_put = each_ns(OPERATIONS, |n| {
-            let now = now.plus_ms(i64::from(n));
-            if let Some(grant) = queue.pop(GPU, now) {
-                queue.yield_back(grant.waiting, now);
-            }
-        });
-        let mut numbers = Numbers(7);
-        let out_in = each_ns(OPERATIONS, |n| {
-            let task = TaskId::from_uuid(Uuid::from_u128(u128::from(numbers.next() % u64::from(waiting))));
-            let now = now.plus_ms(i64::from(OPERATIONS + n));
-            if let Some(task) = queue.remove(task) {
-                queue.restore(task, now);
-            }
-        });
-        let peek = each_ns(OPERATIONS, |n| {
-            queue.peek(GPU, now.plus_ms(i64::from(2 * OPERATIONS + n)));
-        });
-        println!("{waiting:>9} {users:>7} {fill:>10.0} {pop_put:>12.0} {out_in:>12.0} {peek:>12.0}");
+        // The first look moves all that have aged by then; it is paid once an entry and not part of a steady state.
+        bench.queue.peek(GPU, bench.now);
+        let [pop, yield_back] = bench.rounds();
+        let [cancel, admit] = bench.cancels();
+        let (reprioritise, peek, position) = (bench.reprioritise(), bench.peek(), bench.position_us());
+        assert_eq!(bench.queue.len(), waiting as usize, "nothing is lost or doubled");
+        println!(
+            "| {waiting} | {users} | {fill:.0} | {pop:.0} | {yield_back:.0} | {cancel:.0} | {admit:.0} | \
+             {reprioritise:.0} | {peek:.0} | {position:.0} |"
+        );
     }
     Ok(())
 }
