@@ -1,8 +1,8 @@
 //! The notifier: tells users of work that ended while nobody waited for it (S3 5.8).
 //!
-//! Owns: the outbox's way out, and when each user was last notified; the store keeps both. Supervised by: infra. Survives
-//! its death: the outbox, which its next life reads, and every notification, which is stored in one transaction with the
-//! delivery of the words in it: so a death in between neither loses nor doubles one.
+//! Owns: the outbox's way out, and when each user was last notified; the store keeps both. Supervised by: infra.
+//! Survives its death: the outbox, which its next life reads, and every notification, which is stored in one transaction
+//! with the delivery of the words in it: so a death in between neither loses nor doubles one.
 
 use std::{
     collections::{BTreeMap, HashSet},
