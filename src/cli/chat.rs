@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io::IsTerminal, path::PathBuf, pin::Pin};
 
 use annie_core::event::Priority;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     sync::mpsc,
     task::JoinSet,
 };
@@ -76,35 +76,35 @@ impl<'a> Line<'a> {
 }
 
 /// Lines from stdin, read beside everything else.
-struct Input {
+pub struct Input {
     lines: mpsc::Receiver<Result<String, String>>,
-    ahead: VecDeque<String>,
     is_terminal: bool,
     _reader: JoinSet<()>,
 }
 
 impl Input {
     fn of_process() -> Self {
+        Self::of(tokio::io::stdin(), std::io::stdin().is_terminal())
+    }
+
+    /// Lines from anywhere.
+    pub fn of(from: impl AsyncRead + Send + Unpin + 'static, is_terminal: bool) -> Self {
         let (tell, lines) = mpsc::channel(LINES_AHEAD_MAX);
         let mut reader = JoinSet::new();
-        reader.spawn(read(tell));
-        Self { lines, ahead: VecDeque::new(), is_terminal: std::io::stdin().is_terminal(), _reader: reader }
+        reader.spawn(read(BufReader::new(from), tell));
+        Self { lines, is_terminal, _reader: reader }
     }
 
     /// The next line; nothing at the end of the input.
     async fn next(&mut self) -> Result<Option<String>, Failure> {
-        match self.ahead.pop_front() {
-            Some(line) => Ok(Some(line)),
-            None => self.lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why)),
-        }
+        self.lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why))
     }
 }
 
-async fn read(tell: mpsc::Sender<Result<String, String>>) {
-    let mut stdin = BufReader::new(tokio::io::stdin());
+async fn read(mut from: BufReader<impl AsyncRead + Unpin>, tell: mpsc::Sender<Result<String, String>>) {
     loop {
         let mut line = String::new();
-        let item = match (&mut stdin).take(LINE_BYTES_MAX).read_line(&mut line).await {
+        let item = match (&mut from).take(LINE_BYTES_MAX).read_line(&mut line).await {
             Ok(0) => return,
             Ok(n) if n as u64 == LINE_BYTES_MAX && !line.ends_with('\n') => {
                 Err(format!("a line is longer than {LINE_BYTES_MAX} bytes"))
@@ -150,6 +150,14 @@ enum Next {
 /// # Errors
 /// If nobody can be talked to, or Ctrl-C was pressed twice.
 pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
+    over(site, chat, Input::of_process()).await
+}
+
+/// A chat over these lines.
+///
+/// # Errors
+/// As [`run`].
+pub async fn over(site: &Site, chat: args::Chat, input: Input) -> Result<(), Failure> {
     let session = Session::open(site).await?;
     let mut running = Chat {
         site,
@@ -157,7 +165,7 @@ pub async fn run(site: &Site, chat: args::Chat) -> Result<(), Failure> {
         place: chat.place,
         private: chat.private,
         last: None,
-        input: Input::of_process(),
+        input,
         turns: Turns::of(&site.console),
         notices: None,
         told: VecDeque::new(),
@@ -193,6 +201,10 @@ impl Chat<'_> {
                     }
                 }
                 Next::Seen => {}
+                // What was shown as it ended needs no second telling.
+                Next::Told(Ok(notice)) if notice.tasks().all(|task| self.turns.has_shown(task)) => {
+                    self.remember(notice.id);
+                }
                 Next::Told(Ok(notice)) => self.told.push_back(notice),
                 // A chat works without them.
                 Next::Told(Err(_)) => self.notices = None,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use annie_actors::{Kernel, NoticeStream};
-use annie_core::{ids::UserId, ports::Notification};
+use annie_core::{
+    ids::{TaskId, UserId},
+    ports::Notification,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -34,6 +37,12 @@ pub struct Notice {
 impl Notice {
     fn of(value: Value) -> Option<Self> {
         Some(Self { id: value["id"].as_u64()?, text: value["text"].as_str()?.to_owned(), value })
+    }
+
+    /// About which tasks.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        let tasks = self.value["task_ids"].as_array().into_iter().flatten();
+        tasks.filter_map(|task| task.as_str()?.parse().ok())
     }
 
     fn stored(told: Notification) -> Self {

@@ -198,7 +198,7 @@ fn body(say: &Say) -> Value {
     wish("delay_ms", more.delay.map(|s| json!(s * 1_000)));
     wish("after", (!more.after.is_empty()).then(|| json!(more.after)));
     for (key, is_wished) in [("private", more.private), ("steer", more.steer), ("verbatim", more.verbatim)] {
-        wish(key, is_wished.then(|| json!(true)));
+        wish(key, is_wished.then_some(Value::Bool(true)));
     }
     body
 }

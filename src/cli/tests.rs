@@ -409,3 +409,43 @@ async fn a_key_in_a_file_opens_a_server_that_wants_one() {
     })
     .await;
 }
+
+/// A chat over these lines, on a folder of its own.
+async fn chatted(data: &Path, manner: Manner, lines: &'static str) -> Said {
+    let flag = Flag { name: "--data", path: &["data", "folder"], value: data.to_str().unwrap().into() };
+    let loaded = Sources { flags: vec![flag], ..Sources::default() }.load().unwrap();
+    let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let console = Console::into_sinks(manner, out.clone(), err.clone());
+    let site = Site { loaded, console, folder: data.to_owned() };
+    let input = chat::Input::of(lines.as_bytes(), false);
+    let done = chat::over(&site, args::Chat::default(), input).await;
+    let text = |sink: &Arc<Mutex<Vec<u8>>>| String::from_utf8(sink.lock().unwrap().clone()).unwrap();
+    Said { done, out: text(&out), err: text(&err) }
+}
+
+#[tokio::test]
+async fn a_chat_answers_in_order_understands_orders_and_lets_work_go_on_behind() {
+    let data = tempfile::tempdir().unwrap();
+    let lines = "what is due?\nwhat are you working on?\n/steer\nresearch heat pumps in depth when you have time\n\
+        How busy are you?\n/status\n/quit smoking\n";
+    let said = chatted(data.path(), Manner::default(), lines).await;
+    assert_eq!(said.done, Ok(()), "{}", said.err);
+    for told in
+        ["On it in the background: \"research heat pumps", "● research heat pumps", "say what: /steer", "you talk to"]
+    {
+        assert!(said.err.contains(told), "{told}: {}", said.err);
+    }
+    let at = |text: &str| said.out.find(text).unwrap_or_else(|| panic!("{text}: {}", said.out));
+    assert!(at("I am not working on anything") < at("heat pumps"), "{}", said.out);
+    assert!(at("quit smoking") > 0, "what was said last is answered before the chat ends");
+}
+
+#[tokio::test]
+async fn a_chat_tells_programs_everything_line_by_line() {
+    let data = tempfile::tempdir().unwrap();
+    let manner = Manner { json: true, ..Manner::default() };
+    let said = chatted(data.path(), manner, "what is due?\n/jobs\n").await;
+    assert_eq!(said.done, Ok(()), "{}", said.err);
+    let lines: Vec<serde_json::Value> = said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().filter(|line| line["kind"] == "result").count(), 2, "{}", said.out);
+}

@@ -1,7 +1,7 @@
 //! The turns of a chat that are under way. One is in front and shown as it goes: whoever waits, waits for it. The others are
 //! shown when they end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use annie_core::ids::{Seq, TaskId};
 use futures_util::{
@@ -19,6 +19,8 @@ use super::{
 
 /// Turns that are followed at a time; what is said beyond waits to be sent.
 const TURNS_MAX: usize = 16;
+/// Ends that are remembered to be shown: a notification comes soon after.
+const SHOWN_MAX: usize = 256;
 
 /// How a turn is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct Turns<'a> {
     open: BTreeMap<TaskId, Turn<'a>>,
     steps: FuturesUnordered<BoxFuture<'static, Step>>,
     has_news: bool,
+    /// The tasks whose ends were shown last.
+    shown: VecDeque<TaskId>,
 }
 
 fn step(mut following: Following) -> BoxFuture<'static, Step> {
@@ -60,7 +64,7 @@ impl<'a> Turns<'a> {
     /// None yet.
     #[must_use]
     pub fn of(console: &'a Console) -> Self {
-        Self { console, open: BTreeMap::new(), steps: FuturesUnordered::new(), has_news: false }
+        Self { console, open: BTreeMap::new(), steps: FuturesUnordered::new(), has_news: false, shown: VecDeque::new() }
     }
 
     /// Whether nothing is under way.
@@ -93,6 +97,12 @@ impl<'a> Turns<'a> {
         std::mem::take(&mut self.has_news)
     }
 
+    /// Whether the end of a task was shown here.
+    #[must_use]
+    pub fn has_shown(&self, task: TaskId) -> bool {
+        self.shown.contains(&task)
+    }
+
     /// One more.
     pub fn begin(&mut self, following: Following, kind: Kind, title: String) {
         let said = following.said();
@@ -117,6 +127,10 @@ impl<'a> Turns<'a> {
         };
         if ended {
             self.open.remove(&task);
+            self.shown.push_back(task);
+            if self.shown.len() > SHOWN_MAX {
+                self.shown.pop_front();
+            }
         } else {
             self.steps.push(step(following));
         }

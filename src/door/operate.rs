@@ -69,7 +69,7 @@ pub async fn list_breakers(state: &AppState) -> Vec<BreakerLine> {
 
 fn breaker(skill: String, view: &Value) -> BreakerLine {
     let number = |key: &str| view[key].as_u64().unwrap_or(0);
-    let opened_us = view["opened_at"].as_i64();
+    let opened_us = view["opened_at"].as_i64().filter(|at| *at > 0 && view["state"] != "closed");
     BreakerLine {
         skill,
         state: view["state"].as_str().map(str::to_owned),
