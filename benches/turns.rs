@@ -91,7 +91,7 @@ async fn kernel(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64) -> Kerne
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
-        backends: vec![Backend { name: "bench".into(), slots: 256, facts, model: Arc::new(model) }],
+        backends: vec![Backend { name: "bench".into(), slots: 256, facts, model: Arc::new(model), round_ms_max: None }],
         profiles: Profiles {
             by_user: Default::default(),
             default: Profile { name: String::new(), timezone: "UTC".into() },

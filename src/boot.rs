@@ -83,23 +83,36 @@ pub async fn open_store(config: &Config, folder: &Path) -> Result<Arc<SqliteStor
 /// # Errors
 /// If a secret is missing or a client cannot be built.
 pub fn backends(config: &Config, environment: &Environment, env: &Env) -> Result<Vec<Backend>, BootError> {
-    let models: Vec<Arc<dyn Model>> = if config.backend.is_empty() {
-        vec![Arc::new(OfflinePlanner::new())]
+    let models: Vec<Endpoint> = if config.backend.is_empty() {
+        vec![(Arc::new(OfflinePlanner::new()), None)]
     } else {
         config.backend.iter().map(|backend| model(backend, environment, env)).collect::<Result<_, _>>()?
     };
-    let with =
-        |(facts, model): (BackendFacts, _)| Backend { name: facts.name.clone(), slots: facts.slots, facts, model };
+    let with = |(facts, (model, round_ms_max)): (BackendFacts, Endpoint)| Backend {
+        name: facts.name.clone(),
+        slots: facts.slots,
+        facts,
+        model,
+        round_ms_max,
+    };
     Ok(config.facts().into_iter().zip(models).map(with).collect())
 }
 
-fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Result<Arc<dyn Model>, BootError> {
+/// A model, and how long its rounds may take where that is its own affair, in milliseconds.
+type Endpoint = (Arc<dyn Model>, Option<u64>);
+
+/// How long a program that was stopped may take to end, in milliseconds.
+const PROGRAM_ENDS_MS_MAX: u64 = 10_000;
+
+fn model(backend: &BackendConfig, environment: &Environment, env: &Env) -> Result<Endpoint, BootError> {
     Ok(match backend.ready(environment)? {
-        ClientConfig::Model(model) => Arc::new(OpenAiModel::new(model, env.entropy.clone())?),
+        ClientConfig::Model(model) => (Arc::new(OpenAiModel::new(model, env.entropy.clone())?), None),
         ClientConfig::Command(command) => {
             let shim = Some(std::env::current_exe().map_err(BootError::Shim)?);
             let command = CommandConfig { shim, ..command };
-            Arc::new(CommandModel::new(command, |name| environment.get(name).map(str::to_owned))?)
+            let round_ms_max = command.run_ms_max.saturating_add(PROGRAM_ENDS_MS_MAX);
+            let model = CommandModel::new(command, |name| environment.get(name).map(str::to_owned))?;
+            (Arc::new(model), Some(round_ms_max))
         }
     })
 }

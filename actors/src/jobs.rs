@@ -62,7 +62,7 @@ fn rank(line: &JobLine) -> u8 {
 }
 
 fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
-    let suspended_at = (row.state == TaskState::Suspended).then_some(row.received_at);
+    let suspended_at = (row.state == TaskState::Suspended).then_some(row.held_at.unwrap_or(row.received_at));
     let state = match (row.state, row.started_at) {
         (TaskState::Suspended, Some(_)) => TaskState::Running,
         (TaskState::Suspended, None) => TaskState::Queued,

@@ -35,6 +35,9 @@ pub struct Backend {
     pub facts: BackendFacts,
     /// The endpoint.
     pub model: Arc<dyn Model>,
+    /// How long one round may take after its permit, in milliseconds, where that is not the kernel's limit: a program works
+    /// longer than a model.
+    pub round_ms_max: Option<u64>,
 }
 
 /// How a user is addressed in prompts.

@@ -102,7 +102,8 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
 
 async fn run(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<ModelReply, ModelError> {
     let sink = sink(wiring, call);
-    let wait = Duration::from_millis(call.ms_max);
+    let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
+    let wait = Duration::from_millis(ms_max);
     // A backend that works by itself is given the task, not the conversation (S3 10.6).
     let handed_over = endpoint.facts.acts.then(|| hand_over(call, endpoint));
     if handed_over.is_some() {
@@ -113,7 +114,7 @@ async fn run(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Resu
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
         Err(_) => {
-            let detail = format!("no complete answer within {} s", call.ms_max / 1_000);
+            let detail = format!("no complete answer within {} s", ms_max / 1_000);
             Err(ModelError::new(ModelErrorKind::Timeout, detail))
         }
     };

@@ -48,6 +48,9 @@ pub struct Window {
     began: VecDeque<Micros>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shut_until: Option<Micros>,
+    /// Nobody said until when: whoever cannot wait may ask the provider again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_guess: bool,
 }
 
 impl Window {
@@ -59,7 +62,7 @@ impl Window {
     /// A window with this limit, or with the provider's own words only.
     #[must_use]
     pub const fn new(limit: Option<RateWindow>) -> Self {
-        Self { limit, began: VecDeque::new(), shut_until: None }
+        Self { limit, began: VecDeque::new(), shut_until: None, is_guess: false }
     }
 
     /// Changes the limit and forgets nothing: the configuration was read again.
@@ -80,11 +83,11 @@ impl Window {
     /// When to ask again, and why not now.
     pub fn may_start(&mut self, class: Priority, now: Micros) -> Result<(), Shut> {
         self.slide(now);
-        if let Some(until) = self.shut_until {
+        let is_urgent = class <= Priority::High;
+        if let Some(until) = self.shut_until.filter(|_| !(is_urgent && self.is_guess)) {
             return Err(Shut { until, by: ShutBy::Provider });
         }
         let Some(limit) = self.limit else { return Ok(()) };
-        let is_urgent = class <= Priority::High;
         let kept = if is_urgent { 0 } else { limit.reserve };
         let open = limit.requests_max.saturating_sub(kept).max(1) as usize;
         if self.began.len() < open {
@@ -104,10 +107,12 @@ impl Window {
         self.trim();
     }
 
-    /// The provider has had enough: nobody starts until it wants to be asked again.
+    /// The provider has had enough: nobody starts until it wants to be asked again. If it does not say when, those who can
+    /// wait leave it alone for a while; a person who waits is better told than kept.
     pub fn rate_limited(&mut self, retry_after_ms: Option<u64>, now: Micros) {
         let wait_ms = retry_after_ms.unwrap_or(Self::RETRY_AFTER_MS_DEFAULT).clamp(1, Self::RETRY_AFTER_MS_MAX);
         let until = now.plus_ms(span_ms(wait_ms));
+        self.is_guess = retry_after_ms.is_none() && (self.is_guess || self.shut_until.is_none_or(|before| before <= now));
         self.shut_until = Some(self.shut_until.map_or(until, |before| before.max(until)));
     }
 
