@@ -34,19 +34,21 @@ async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
     assert!(detailed["text"].as_str().unwrap().contains("1"), "{detailed}");
     assert_eq!(server.get("/api/v1/jobs?text=long").await.0, 400);
 
-    let act = async |what: &str, body: Value| server.post(&format!("/api/v1/tasks/{task}/{what}"), body).await;
-    assert_eq!(act("suspend", json!({})).await, (200, json!({ "done": true })));
+    let suspend = format!("/api/v1/tasks/{task}/suspend");
+    let go_on = format!("/api/v1/tasks/{task}/continue");
+    let priority = format!("/api/v1/tasks/{task}/priority");
+    assert_eq!(server.post(&suspend, json!({})).await, (200, json!({ "done": true })));
     let held = job(&server).await;
     assert_eq!((&held["status"], held["suspended_at"].is_string()), (&json!("suspended"), true), "{held}");
     assert_eq!(server.get(&format!("/api/v1/tasks/{task}")).await.1["status"], "suspended");
-    assert_eq!(act("continue", json!({})).await, (200, json!({ "done": true })));
+    assert_eq!(server.post(&go_on, json!({})).await, (200, json!({ "done": true })));
     assert_eq!(job(&server).await["status"], "running");
-    assert_eq!(act("priority", json!({ "priority": "low" })).await, (200, json!({ "done": true })));
+    assert_eq!(server.post(&priority, json!({ "priority": "low" })).await, (200, json!({ "done": true })));
     assert_eq!(job(&server).await["priority"], "low");
-    let (status, refused) = act("priority", json!({ "priority": "realtime" })).await;
+    let (status, refused) = server.post(&priority, json!({ "priority": "realtime" })).await;
     assert_eq!((status, &refused["field"]), (400, &json!("priority")), "{refused}");
-    assert_eq!(act("priority", json!({ "priority": "soon" })).await.0, 400);
-    assert_eq!(act("cancel", json!({})).await.1, json!({ "cancelled": true }));
+    assert_eq!(server.post(&priority, json!({ "priority": "soon" })).await.0, 400);
+    assert_eq!(server.post(&format!("/api/v1/tasks/{task}/cancel"), json!({})).await.1, json!({ "cancelled": true }));
 }
 
 #[tokio::test]
@@ -72,7 +74,7 @@ async fn jobs_are_the_same_over_grpc() {
     assert!(jobs.suspend(wish()).await.unwrap().into_inner().done);
     let list = jobs.list_jobs(v1::ListJobsRequest::default()).await.unwrap().into_inner();
     assert_eq!((list.jobs[0].state(), list.text.as_str()), (v1::TaskState::Suspended, ""));
-    assert!(jobs.r#continue(wish()).await.unwrap().into_inner().done);
+    assert!(jobs.r#continue(wish()).await.unwrap().into_inner().done, "Continue does it");
     let mut hurry = v1::SetPriorityRequest { task_id: task_id.clone(), priority: v1::Priority::Low.into() };
     assert!(jobs.set_priority(hurry.clone()).await.unwrap().into_inner().done);
     for wrong in [v1::Priority::Realtime, v1::Priority::Unspecified] {
