@@ -111,7 +111,13 @@ impl Server {
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: Arc::new(skills),
-            backends: vec![Backend { name: "main".to_owned(), slots: 8, facts, model: model.clone(), round_ms_max: None }],
+            backends: vec![Backend {
+                name: "main".to_owned(),
+                slots: 8,
+                facts,
+                model: model.clone(),
+                round_ms_max: None,
+            }],
             profiles: Profiles {
                 by_user: BTreeMap::new(),
                 default: Profile { name: String::new(), timezone: "UTC".to_owned() },
