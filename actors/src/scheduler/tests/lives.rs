@@ -1,6 +1,6 @@
 //! What a new life of the scheduler knows, and what a death of it costs.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering::SeqCst};
 
 use annie_core::{event::Priority, ports::TaskState};
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
@@ -170,7 +170,7 @@ async fn two_hundred_tasks_on_three_backends_finish_once_each_while_the_schedule
             };
             let most = slots.iter().find(|(s, _)| *s == name).map_or(0, |(_, n)| *n);
             assert!(now_running <= most, "{now_running} rounds on {name}, which has {most} slots");
-            tokio::time::sleep(Duration::from_millis(7)).await;
+            world.pass_ms(7).await;
             running.lock().entry(name).and_modify(|count| *count -= 1);
             permit.give_back(7, Verdict::Fine);
             *rounds.lock().entry(n).or_default() += 1;
@@ -185,7 +185,7 @@ async fn two_hundred_tasks_on_three_backends_finish_once_each_while_the_schedule
     };
     let killer = async {
         loop {
-            tokio::time::sleep(Duration::from_millis(40)).await;
+            world.pass_ms(40).await;
             world.kill().await;
         }
     };

@@ -188,7 +188,7 @@ impl World {
         panic!("{what}: {:#}", self.list().await);
     }
 
-    /// Lets the clock go on.
+    /// Lets the clock go on, which is paused otherwise.
     pub async fn pass_ms(&self, ms: u64) {
         tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
     }
