@@ -73,7 +73,7 @@ pub enum ConversationsMsg {
         conversation: ConversationId,
         /// Which life of it.
         incarnation: Incarnation,
-        /// How many wake-ups it has seen.
+        /// How many wake-ups it has seen, and questions about its tasks.
         wakes_seen: u64,
     },
     /// The back-off of a conversation is over.
@@ -113,7 +113,7 @@ impl Named for ConversationsMsg {
 struct Seat {
     user: UserId,
     addr: Option<Addr<EngineMsg>>,
-    /// Wake-ups sent to its present life.
+    /// Wake-ups sent to its present life, and what was asked of its tasks: none of both is to be left lying.
     wakes_sent: u64,
     budget: Budget,
     /// Why its last life ended, if not in good order.
@@ -179,9 +179,12 @@ impl Node for Conversations {
             ConversationsMsg::Rescan => scan(ctx, state),
             ConversationsMsg::Scanned(found) => scanned(ctx, state, found).await,
             ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
-                if let Some(engine) = engine(ctx, state, conversation, user).await {
-                    // If it dies over it, whoever asked hears of a crash and may ask again.
-                    let _ = engine.cast(EngineMsg::Control { task, control, by, reply });
+                // If it dies over it, whoever asked hears of a crash and may ask again.
+                if let Some(engine) = engine(ctx, state, conversation, user).await
+                    && engine.cast(EngineMsg::Control { task, control, by, reply }).is_ok()
+                    && let Some(seat) = state.seats.get_mut(&conversation)
+                {
+                    seat.wakes_sent += 1;
                 }
             }
             ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen } => {

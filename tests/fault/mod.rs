@@ -5,5 +5,6 @@ mod invariants;
 mod keepers;
 mod lives;
 mod process;
+mod quiet;
 mod scheduler;
 mod sigkill;

@@ -192,6 +192,7 @@ pub(crate) struct EngineState {
     /// The beginning of a turn that is folded and not stored yet; it goes with the next append, or soon by itself.
     pub unsaved: Vec<NewEvent>,
     pub snapshot_at: Seq,
+    /// Wake-ups that it has seen, and questions about its tasks.
     pub wakes_seen: u64,
     pub quiet_periods: u64,
     /// When the clock's timer goes off.
@@ -232,7 +233,10 @@ impl Node for Engine {
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
         match msg {
             EngineMsg::Wake(event) => wake(ctx, state, event).await,
-            EngineMsg::Control { task, control, by, reply } => orders::control(ctx, state, task, control, by, reply).await,
+            EngineMsg::Control { task, control, by, reply } => {
+                state.wakes_seen += 1;
+                orders::control(ctx, state, task, control, by, reply).await
+            }
             EngineMsg::FactsRead { task, mode, facts, limits, route } => {
                 state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
                 record::begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
@@ -251,18 +255,18 @@ impl Node for Engine {
             }
             EngineMsg::Idle { period } => {
                 if period == state.quiet_periods && state.conv.is_idle() {
-                    let ask = ConversationsMsg::MayHibernate {
-                        conversation: state.conv.id,
-                        incarnation: ctx.incarnation,
-                        wakes_seen: state.wakes_seen,
-                    };
-                    // If nobody lives there, this life is ending with its parent.
-                    state.wiring.conversations.tell(ask);
+                    leave(ctx, state);
                 }
                 Ok(())
             }
             EngineMsg::Hibernate => {
-                thaw::keep_snapshot(state).await;
+                if state.conv.is_idle() {
+                    thaw::keep_snapshot(state).await;
+                } else {
+                    // Something came to an end just now that leads on: its next life goes on with it.
+                    let (conversation, user) = (state.conv.id, state.conv.user.clone());
+                    state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+                }
                 ctx.stop();
                 Ok(())
             }
@@ -317,6 +321,21 @@ fn take_in(state: &mut EngineState, event: &Event) {
     if event.seq > state.read_to && state.woken.insert(event.seq) {
         state.conv.apply(event);
     }
+}
+
+/// Asks to leave memory. A task that is held back keeps the round that it had begun, and that round ends as it would.
+fn leave(ctx: &Context<Engine>, state: &mut EngineState) {
+    if state.conv.turns.iter().any(|turn| state.wiring.leases.is_out(turn.task)) {
+        rest(ctx, state);
+        return;
+    }
+    let ask = ConversationsMsg::MayHibernate {
+        conversation: state.conv.id,
+        incarnation: ctx.incarnation,
+        wakes_seen: state.wakes_seen,
+    };
+    // If nobody lives there, this life is ending with its parent.
+    state.wiring.conversations.tell(ask);
 }
 
 /// Starts the clock of a quiet period.

@@ -203,7 +203,7 @@ impl Leases {
     }
 
     /// Whether a round of this task runs.
-    pub(super) fn is_out(&self, task: TaskId) -> bool {
+    pub(crate) fn is_out(&self, task: TaskId) -> bool {
         self.inner.lock().out.values().any(|l| l.task == task)
     }
 
