@@ -59,7 +59,7 @@ impl WorldParts {
     pub async fn start(&self) -> World {
         let backend = |name: &str, model: &Arc<dyn Model>| {
             let facts = BackendFacts { name: name.to_owned(), slots: self.slots, ..BackendFacts::default() };
-            Backend { name: name.to_owned(), slots: self.slots, facts, model: model.clone() }
+            Backend { name: name.to_owned(), slots: self.slots, facts, model: model.clone(), round_ms_max: None }
         };
         let mut backends = vec![backend("main", &self.model)];
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model)));

@@ -129,6 +129,17 @@ pub struct Routing {
 }
 
 impl Routing {
+    /// Whether a round on this route may run on a backend that works by itself. An empty route is the first backend.
+    #[must_use]
+    pub fn may_act(&self, route: &[String]) -> bool {
+        let is_on = |name: &str| if route.is_empty() { self.is_first(name) } else { route.iter().any(|r| r == name) };
+        self.facts.iter().any(|f| f.acts && is_on(&f.name))
+    }
+
+    fn is_first(&self, name: &str) -> bool {
+        self.facts.first().is_some_and(|f| f.name == name)
+    }
+
     /// Who may run a round that this backend of its route has failed, in order.
     #[must_use]
     pub fn after(&self, route: &[String], failed: &str, error: &ModelError) -> Vec<String> {

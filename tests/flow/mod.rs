@@ -2,11 +2,16 @@
 
 mod bad_models;
 mod bad_skills;
+mod chat;
+mod deadlines;
 mod doors;
+mod jobs;
 pub mod kernel;
 mod letters;
+mod load;
 mod notifications;
 mod operations;
 mod programs;
 mod routing;
 pub mod scheduling;
+pub mod voice;

@@ -36,7 +36,8 @@ pub(super) async fn record(
 
 /// Begins a turn. What is known of it is not announced and has had no effect yet, so it may wait a moment for the model's
 /// reply and be stored together with it: a model that answers at once costs one commit less. After a death it is stored at
-/// once, so that a message that kills its Engine is found out.
+/// once, so that a message that kills its Engine is found out; and so it is if a backend may run it that works by itself,
+/// whose mark that a round began must stand behind it in the log.
 pub(super) async fn begin(
     ctx: &Context<Engine>,
     state: &mut EngineState,
@@ -53,12 +54,18 @@ pub(super) async fn begin(
     if let Some(decided) = route.decided {
         events.push(new(decided));
     }
+    let may_act = state.wiring.routing.may_act(&route.candidates);
     events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates }));
     if let Some(text) = route.refused {
-        events.push(new(EventBody::Failed { code: "no_backend".to_owned(), text, detail: String::new(), letter: None }));
+        events.push(new(EventBody::Failed {
+            code: "no_backend".to_owned(),
+            text,
+            detail: String::new(),
+            letter: None,
+        }));
         return record_all(ctx, state, events).await;
     }
-    if state.cause.is_some() {
+    if state.cause.is_some() || may_act {
         return record_all(ctx, state, events).await;
     }
     for event in &events {
@@ -71,7 +78,10 @@ pub(super) async fn begin(
         // If it fails this life is over, and the next one begins the turn.
         me.tell(EngineMsg::Save);
     });
-    perform::perform(ctx, state).await
+    perform::perform(ctx, state).await?;
+    // A first round may take longer than the soft deadline.
+    clock::wind(ctx, state);
+    Ok(())
 }
 
 /// What a turn begins with.

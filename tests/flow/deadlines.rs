@@ -1,0 +1,206 @@
+//! When time is up and when a model fails: what each class gets (S3 5.3.5, 5.9).
+
+use std::sync::{Arc, Mutex};
+
+use annie_actors::{Submission, Submitted};
+use annie_core::{
+    event::{Event, EventBody, Mode, Priority},
+    letter::Strategy,
+    limits::Deadline,
+    message::{ModelError, ModelErrorKind},
+};
+use annie_testkit::scripted_model::{ScriptedModel, calls, says};
+use serde_json::json;
+
+use crate::{
+    flow::scheduling::Gated,
+    world::{World, WorldParts, ann, check_log, eventually},
+};
+
+/// Long enough that a machine under load does its part in time, short enough to be waited for.
+const HARD_MS: u64 = 1_000;
+
+/// A turn whose first round runs a skill; of the others those hang that the test says, and the rest answers.
+fn hanging(hangs: impl Fn(u64) -> bool + Send + Sync + 'static) -> (WorldParts, Arc<ScriptedModel>) {
+    let model = ScriptedModel::new(|_, call| {
+        Ok(if call == 0 {
+            calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "a half"}}))])
+        } else {
+            says("Done after all.")
+        })
+    });
+    let model = Arc::new(model.hanging_when(move |_, call| hangs(call)));
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.limits.mode = Mode::SingleLoop;
+    parts.limits.turn.defer_ms = 20;
+    let short = Deadline { soft_ms: HARD_MS, hard_ms: HARD_MS };
+    let deadlines = &mut parts.limits.deadlines;
+    (deadlines.realtime, deadlines.high, deadlines.normal, deadlines.background) = (short, short, short, short);
+    (parts, model)
+}
+
+async fn say(world: &World, source: &str, class: Option<Priority>) -> Submitted {
+    let mut message = Submission::new(ann(), source, "do it");
+    message.priority = class;
+    world.kernel.submit(message).await.expect("taken")
+}
+
+fn count(log: &[Event], is: impl Fn(&EventBody) -> bool) -> usize {
+    log.iter().filter(|e| is(&e.body)).count()
+}
+
+async fn ends(parts: &WorldParts, source: &str, class: Option<Priority>) -> (EventBody, Vec<Event>) {
+    let world = parts.start().await;
+    let said = say(&world, source, class).await;
+    let end = world.final_of(said.conversation, said.task).await;
+    let log = world.log(said.conversation).await;
+    check_log(&log);
+    world.kernel.stop().await;
+    (end, log)
+}
+
+#[tokio::test]
+async fn after_the_soft_deadline_the_next_round_is_asked_to_come_to_an_end() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = heard.clone();
+    let model = ScriptedModel::new(move |request, call| {
+        hears.lock().expect("not poisoned").push(format!("{:?}", request.messages));
+        Ok(if call == 0 { calls([("get_skill", json!({"search": "x"}))]) } else { says("As far as I got.") })
+    });
+    let mut parts = WorldParts::with_model(Arc::new(Gated { model, gate: gate.clone() }));
+    parts.limits.mode = Mode::SingleLoop;
+    parts.limits.deadlines.high = Deadline { soft_ms: 50, hard_ms: 600_000 };
+    let world = parts.start().await;
+    let said = say(&world, "test", Some(Priority::High)).await;
+    eventually("the soft deadline passes", async || {
+        let log = world.log(said.conversation).await;
+        (count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false })) == 1).then_some(())
+    })
+    .await;
+    gate.add_permits(2);
+    assert_eq!(world.answer(&said).await, "As far as I got.");
+    let heard = heard.lock().expect("not poisoned").clone();
+    assert!(!heard[0].contains("Time is nearly up"), "{}", heard[0]);
+    assert!(heard[1].contains("Time is nearly up. Come to an end now"), "{}", heard[1]);
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_gets_what_is_there_when_time_is_up() {
+    let (parts, model) = hanging(|call| call == 1);
+    let (end, _) = ends(&parts, "test", Some(Priority::High)).await;
+    let EventBody::Answered { text, paused, .. } = end else { panic!("wanted an answer, got {end:?}") };
+    assert!(paused && text.contains("My time for it was up") && text.contains("test.put"), "{text}");
+    assert_eq!((model.call_count(), model.abandoned_count()), (2, 1), "its round is not left running");
+}
+
+#[tokio::test]
+async fn work_in_the_background_of_a_person_is_put_off_once_and_goes_on_where_it_was() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(1));
+    let model = ScriptedModel::new(|_, call| {
+        Ok(match call {
+            0 | 1 => {
+                calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": format!("part {call}")}}))])
+            }
+            _ => says("Done after all."),
+        })
+    });
+    let (mut parts, _) = hanging(|_| false);
+    parts.model = Arc::new(Gated { model, gate: gate.clone() });
+    let world = parts.start().await;
+    let said = say(&world, "test", Some(Priority::Normal)).await;
+    eventually("it is put off", async || {
+        let log = world.log(said.conversation).await;
+        (count(&log, |b| matches!(b, EventBody::Deferred { .. })) == 1).then_some(())
+    })
+    .await;
+    // The round that was under way is not thrown away.
+    gate.add_permits(2);
+    assert_eq!(world.answer(&said).await, "Done after all.");
+    assert_eq!(parts.skills.count("test.put"), 2, "what was done before is not done again");
+    let log = world.log(said.conversation).await;
+    assert_eq!(count(&log, |b| matches!(b, EventBody::Deferred { .. })), 1);
+    assert_eq!(count(&log, |b| matches!(b, EventBody::ModelReplied { .. })), 3);
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn work_in_the_background_of_a_person_that_is_late_again_becomes_a_dead_letter() {
+    let (parts, _) = hanging(|call| call > 0);
+    let (end, log) = ends(&parts, "test", Some(Priority::Normal)).await;
+    let EventBody::Failed { code, letter: Some(letter), text, .. } = end else { panic!("no letter in {end:?}") };
+    assert_eq!(code, "deadline");
+    assert!(letter.retry_at.is_some() && text.contains("test.put"), "{letter:?} {text}");
+    assert_eq!(count(&log, |b| matches!(b, EventBody::Deferred { .. })), 1);
+}
+
+#[tokio::test]
+async fn upkeep_that_takes_too_long_is_dropped() {
+    let (parts, _) = hanging(|call| call > 0);
+    let (end, log) = ends(&parts, "test", Some(Priority::Background)).await;
+    let EventBody::Failed { code, letter, .. } = end else { panic!("wanted a failure, got {end:?}") };
+    assert_eq!((code.as_str(), letter), ("deadline", None));
+    assert_eq!(count(&log, |b| matches!(b, EventBody::Deferred { .. })), 0);
+}
+
+#[tokio::test]
+async fn who_speaks_hears_of_trouble_when_time_is_up() {
+    let (parts, _) = hanging(|_| true);
+    let (end, _) = ends(&parts, "voice", None).await;
+    let EventBody::Failed { code, text, letter, .. } = end else { panic!("wanted a failure, got {end:?}") };
+    assert_eq!((code.as_str(), letter), ("deadline", None));
+    assert!(text.contains("I'm having trouble with that right now"), "{text}");
+}
+
+/// Two backends, of which the first is away, and the second as well if the test says so.
+fn two(is_second_up: bool) -> (WorldParts, [Arc<ScriptedModel>; 2]) {
+    let away = || Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
+    let main = Arc::new(ScriptedModel::new(move |_, _| away()));
+    let spare =
+        Arc::new(ScriptedModel::new(move |_, _| if is_second_up { Ok(says("The spare did it.")) } else { away() }));
+    let mut parts = WorldParts::with_model(main.clone());
+    parts.others = vec![("spare", spare.clone())];
+    parts.limits.mode = Mode::SingleLoop;
+    parts.limits.turn.defer_ms = 5;
+    parts.limits.breaker.failures_max = u32::MAX;
+    (parts, [main, spare])
+}
+
+fn strategies(log: &[Event]) -> Vec<Strategy> {
+    log.iter()
+        .filter_map(|e| if let EventBody::Retried { strategy, .. } = e.body { Some(strategy) } else { None })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_model_that_fails_is_stood_in_for_by_the_second_backend() {
+    let (parts, [main, spare]) = two(true);
+    let (end, log) = ends(&parts, "test", Some(Priority::Normal)).await;
+    assert!(matches!(&end, EventBody::Answered { text, .. } if text == "The spare did it."), "{end:?}");
+    assert_eq!((main.call_count(), spare.call_count()), (1, 1));
+    assert_eq!(strategies(&log), []);
+}
+
+#[tokio::test]
+async fn a_model_failure_of_background_work_is_tried_elsewhere_then_later_then_told_with_all_that_was_tried() {
+    let (parts, [main, spare]) = two(false);
+    let (end, log) = ends(&parts, "test", Some(Priority::Normal)).await;
+    let EventBody::Failed { letter: Some(letter), text, .. } = end else { panic!("no letter in {end:?}") };
+    assert_eq!(letter.tried.len(), 3, "{letter:?}");
+    assert!(text.contains("I tried 3 times") && letter.retry_at.is_some(), "{text}");
+    assert_eq!(strategies(&log), [Strategy::OtherBackend, Strategy::Later]);
+    assert_eq!(count(&log, |b| matches!(b, EventBody::Deferred { .. })), 1);
+    assert_eq!((main.call_count(), spare.call_count()), (3, 3), "both backends, each time");
+}
+
+#[tokio::test]
+async fn a_model_failure_of_what_is_waited_for_is_told_at_once() {
+    let (parts, [main, spare]) = two(false);
+    let (end, log) = ends(&parts, "test", Some(Priority::High)).await;
+    let EventBody::Failed { letter: Some(letter), .. } = end else { panic!("no letter in {end:?}") };
+    assert_eq!((letter.tried.len(), letter.retry_at), (1, None));
+    assert_eq!((strategies(&log), main.call_count(), spare.call_count()), (Vec::new(), 1, 1));
+}
