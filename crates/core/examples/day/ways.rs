@@ -1,0 +1,125 @@
+//! The ways to decide whose round is next.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use annie_core::{
+    event::Priority,
+    queue::{Admission, BackendId, DepthLimits, Queue, QueueLimits, Waiting},
+};
+
+use crate::load::{Job, instant};
+
+/// A way to decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// In the order of arrival, each task to its end.
+    Fifo,
+    /// The highest class first, before every round; waiting counts for nothing.
+    Strict,
+    /// [`Queue`], asked once a task: whoever has begun runs to its end.
+    AgingWhole,
+    /// [`Queue`], asked before every round; a task that has run one waits anew, whoever comes in between.
+    Aging,
+    /// [`Queue`] as the scheduler drives it: a task that gives way to a HIGH one keeps its place in time.
+    Parking,
+}
+
+impl Way {
+    pub const ALL: [Self; 5] = [Self::Fifo, Self::Strict, Self::AgingWhole, Self::Aging, Self::Parking];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "FIFO",
+            Self::Strict => "strict",
+            Self::AgingWhole => "aging, whole tasks",
+            Self::Aging => "aging",
+            Self::Parking => "aging and parking",
+        }
+    }
+}
+
+const GPU: BackendId = BackendId(0);
+
+/// The line in front of the GPU, by one way.
+pub struct Line {
+    way: Way,
+    fifo: VecDeque<usize>,
+    strict: BTreeSet<(Priority, u64, usize)>,
+    queue: Queue,
+    /// The task whose round runs, as the queue handed it out.
+    out: Option<Waiting>,
+    /// A task that keeps the GPU.
+    keeps: Option<usize>,
+    pub parks: usize,
+}
+
+impl Line {
+    pub fn new(way: Way) -> Self {
+        let depth_per_user =
+            DepthLimits { high_max: u32::MAX, normal_max: u32::MAX, low_max: u32::MAX, background_max: u32::MAX };
+        let limits = QueueLimits { depth_per_user, waiting_max: u32::MAX, ..QueueLimits::default() };
+        Self {
+            way,
+            fifo: VecDeque::new(),
+            strict: BTreeSet::new(),
+            queue: Queue::new(limits),
+            out: None,
+            keeps: None,
+            parks: 0,
+        }
+    }
+
+    /// A task comes; false if it does not wait in line.
+    pub fn arrive(&mut self, n: usize, job: &Job) -> bool {
+        match self.way {
+            Way::Fifo | Way::Strict if job.class == Priority::Realtime => return false,
+            Way::Fifo => self.fifo.push_back(n),
+            Way::Strict => {
+                self.strict.insert((job.class, job.at_ms, n));
+            }
+            Way::AgingWhole | Way::Aging | Way::Parking => {
+                return self.queue.admit(job.waiting.clone(), instant(job.at_ms)) != Admission::RunNow;
+            }
+        }
+        true
+    }
+
+    /// Whose round is next.
+    pub fn next(&mut self, now_ms: u64) -> Option<usize> {
+        if let Some(n) = self.keeps.take() {
+            return Some(n);
+        }
+        match self.way {
+            Way::Fifo => self.fifo.pop_front(),
+            Way::Strict => self.strict.pop_first().map(|(_, _, n)| n),
+            Way::AgingWhole | Way::Aging | Way::Parking => {
+                let grant = self.queue.pop(GPU, instant(now_ms))?;
+                let n = usize::try_from(grant.waiting.task.uuid().as_u128()).ok();
+                self.out = Some(grant.waiting);
+                n
+            }
+        }
+    }
+
+    /// A round of this task is over and it has more to run.
+    pub fn back(&mut self, n: usize, job: &Job, now_ms: u64) {
+        let now = instant(now_ms);
+        match (self.way, self.out.take()) {
+            (Way::Strict, _) => {
+                self.strict.insert((job.class, job.at_ms, n));
+            }
+            (Way::Aging, Some(out)) => {
+                self.queue.yield_back(out, now);
+            }
+            (Way::Parking, Some(out)) => {
+                if self.queue.should_park(&out, now) {
+                    self.parks += 1;
+                    self.queue.park(out, now);
+                } else {
+                    self.queue.yield_back(out, now);
+                }
+            }
+            _ => self.keeps = Some(n),
+        }
+    }
+}
