@@ -290,8 +290,12 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
     if message.after.len() > AFTER_MAX {
         return Err(KernelError::Invalid(format!("a task may wait for at most {AFTER_MAX} others")));
     }
-    if message.name.as_ref().is_some_and(|n| n.is_empty() || n.len() > CLIENT_ID_BYTES_MAX) {
-        return Err(KernelError::Invalid(format!("the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes")));
+    if let Some(name) = &message.name
+        && (name.is_empty() || name.len() > CLIENT_ID_BYTES_MAX || name.chars().any(char::is_control))
+    {
+        return Err(KernelError::Invalid(format!(
+            "the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
+        )));
     }
     let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();
     if preamble > max {

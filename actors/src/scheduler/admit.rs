@@ -59,6 +59,8 @@ impl Desk {
             return Ok(AT_ONCE);
         }
         let (is_blocked, standing) = (entry.is_blocked(), Standing::of(entry));
+        let put_off_ms = entry.until.map_or(0, |until| until.since_ms(now));
+        let place = Place { start_in_ms: place.start_in_ms.max(put_off_ms), ..place };
         // A free slot is no queue: depth limits are for what has to wait.
         let has_room = !is_blocked && self.leases.count(0) + self.lobby.len() < self.leases.slots(0);
         match self.lobby.admit(standing, now) {

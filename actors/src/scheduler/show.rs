@@ -36,7 +36,8 @@ pub struct Stand {
     pub state: StandState,
     /// How many rounds start there before its own, and one; nothing while it does not ask for one.
     pub position: Option<usize>,
-    /// When its next round may be expected to start, in milliseconds; nothing while it does not ask for one.
+    /// When its next round may be expected to start, in milliseconds: what is put off, at its time; nothing while it does
+    /// not ask for one.
     pub start_in_ms: Option<u64>,
     /// The usual round where it waits or runs, in milliseconds.
     pub round_ms: u64,
@@ -91,11 +92,14 @@ impl Desk {
         };
         let rank = rank.map(|r| &r.1).filter(|_| state == StandState::Waiting);
         let is_voice = state == StandState::Waiting && entry.class() == Priority::Realtime;
+        // What else it waits for may take longer, and nobody knows how long.
+        let until = entry.until.filter(|_| state == StandState::Delayed && entry.after.is_empty());
+        let put_off_ms = until.map(|until| until.since_ms(now));
         Stand {
             task,
             state,
             position: rank.and_then(|r| r.position).or(is_voice.then_some(1)),
-            start_in_ms: rank.map(|r| r.start_in_ms).or(is_voice.then_some(0)),
+            start_in_ms: rank.map(|r| r.start_in_ms).or(is_voice.then_some(0)).or(put_off_ms),
             round_ms: self.lines.get(at).map_or(0, |line| line.round_ms(id(at))),
             rounds_done: entry.waiting.rounds_done,
             why: self.why(entry, state, at, rank, now),
@@ -147,7 +151,7 @@ impl Desk {
                 "task": stand.task, "state": stand.state, "priority": entry.class(), "position": stand.position,
                 "effective": rank.map(|r| r.1.effective), "backend": at.map(|n| self.leases.name(n)),
                 "waited_ms": if asks { now.since_ms(entry.waiting.anchor) } else { 0 },
-                "start_in_ms": if asks { Some(stand.start_in_ms.unwrap_or(stand.round_ms)) } else { None },
+                "start_in_ms": stand.start_in_ms.or(asks.then_some(stand.round_ms)),
                 "rounds_done": stand.rounds_done, "parks": entry.waiting.parks, "why": stand.why,
             });
             waiting.push((stand.position.unwrap_or(usize::MAX), entry.number, value));

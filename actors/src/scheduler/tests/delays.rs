@@ -30,10 +30,11 @@ async fn a_task_that_is_held_back_gets_no_further_round_until_it_is_let_go_on() 
 async fn a_task_that_is_put_off_starts_when_its_time_has_come_and_ages_from_then() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let later = world.now().plus_ms(10_000);
-    world.admit(New { not_before: Some(later), ..New::of(1, NORMAL) }).await.expect("room");
+    let place = world.admit(New { not_before: Some(later), ..New::of(1, NORMAL) }).await.expect("room");
+    assert_eq!(place.start_in_ms, 10_000, "however short the queue is");
     let mut round = world.ask(1, NORMAL, &[]).await;
     let stand = world.stand(1).await.expect("known");
-    assert_eq!(stand.state, StandState::Delayed);
+    assert_eq!((stand.state, stand.start_in_ms), (StandState::Delayed, Some(10_000)));
     assert!(stand.why.contains(&later.to_string()), "{}", stand.why);
     world.pass_ms(9_900).await;
     assert!(world.waits(&mut round).await);
