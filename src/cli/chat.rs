@@ -371,7 +371,7 @@ impl Chat<'_> {
         let last = told.last().map_or(after, |notice| notice.id);
         let left_out = told.len().saturating_sub(NOTICES_SHOWN_MAX);
         if left_out > 0 {
-            self.site.console.say(&format!("{left_out} more notifications: annie notifications --after {after}"));
+            self.site.console.say(&format!("older notifications ({left_out}): annie notifications --after {after}"));
         }
         self.told.extend(told.into_iter().skip(left_out));
         self.notices = Some(Notices::of(self.partner, last));

@@ -28,15 +28,15 @@ pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
         Operations::Key { id } => {
             told(site, &client.get(&format!("/api/v1/operations/{id}/key")).await?, &["id", "path", "key"])
         }
-        Operations::Finish { id, text, failed, data, operation_key_file } => {
+        Operations::Finish { id, text, failed, result_data, operation_key_file } => {
             let key = match operation_key_file {
                 Some(file) => crate::config::read_key(&file, "--operation-key-file")?,
                 None => own_key(&client, id).await?,
             };
-            let data: Value = match data {
+            let data: Value = match result_data {
                 None => Value::Null,
                 Some(data) => serde_json::from_str(&data)
-                    .map_err(|e| Failure::new(Exit::Usage, format!("--data is no JSON: {e}")))?,
+                    .map_err(|e| Failure::new(Exit::Usage, format!("--result-data is no JSON: {e}")))?,
             };
             let body = json!({"ok": !failed, "text": text.join(" "), "data": data});
             let answer = client.post_with(&format!("/api/v1/resume/{id}"), &body, "x-operation-key", &key).await?;

@@ -45,6 +45,25 @@ fn parsed(args: &[&str]) -> Result<Cli, clap::error::ErrorKind> {
     Cli::try_parse_from([&["annie"], args].concat()).map_err(|e| e.kind())
 }
 
+/// The flags of a command and of all below it that have the id of a flag of every command.
+fn in_the_way(command: &clap::Command, of_all: &[String]) -> Vec<String> {
+    let own = command.get_arguments().filter(|a| of_all.iter().any(|id| a.get_id() == id.as_str()));
+    let own = own.map(|a| format!("{} --{}", command.get_name(), a.get_id())).collect::<Vec<_>>();
+    own.into_iter().chain(command.get_subcommands().flat_map(|c| in_the_way(c, of_all))).collect()
+}
+
+#[test]
+fn no_flag_of_a_command_is_in_the_way_of_one_of_every_command() {
+    let all = Cli::command();
+    let of_all: Vec<String> =
+        all.get_arguments().filter(|a| a.is_global_set()).map(|a| a.get_id().to_string()).collect();
+    let found: Vec<String> = all.get_subcommands().flat_map(|c| in_the_way(c, &of_all)).collect();
+    assert_eq!(found, Vec::<String>::new());
+    let finish = ["--data", "/x", "operations", "finish", "op_00000000000000000000000000000001", "done"];
+    assert!(parsed(&finish).is_ok());
+    assert!(parsed(&[&finish[..], &["--result-data", "{}"]].concat()).is_ok());
+}
+
 #[test]
 fn the_command_line_is_consistent_and_says_what_it_does() {
     Cli::command().debug_assert();

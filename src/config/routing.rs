@@ -1,6 +1,8 @@
 //! `[routing]` and `[[route]]`: which backend a message goes to. What the rules mean stands at [`annie_core::route`].
 
-use annie_core::route::{BackendFacts, Privacy, RouteMode, RouteRule, RouteTable, RouteTableError, default_rules};
+use annie_core::route::{
+    BackendFacts, Fallback, Privacy, RouteMode, RouteRule, RouteTable, RouteTableError, default_rules,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{settings::Config, typed::KeyError};
@@ -63,7 +65,7 @@ impl Config {
         let counts: Vec<usize> = (1..=self.route.len()).collect();
         let at = counts.partition_point(|count| fits(*count).is_ok());
         let all = || self.route_table(facts).map(drop);
-        let Err(error) = counts.get(at).map_or_else(all, |count| fits(*count)) else { return Ok(()) };
+        let Err(error) = counts.get(at).map_or_else(all, |count| fits(*count)) else { return self.check_strict(facts) };
         let index = at.to_string();
         match error {
             RouteTableError::Rule { what, .. } => {
@@ -77,5 +79,21 @@ impl Config {
             )),
             error => Err(KeyError::value(&["backend"], &error.to_string(), "see `annie config init` for an example")),
         }
+    }
+
+    /// A rule that lets nobody stand in is a promise. If no backend can keep it, what it is about would go to the first one
+    /// as if there were no rule: better not to start. The built-in rules are for every pool, and promise nothing.
+    fn check_strict(&self, facts: &[BackendFacts]) -> Result<(), KeyError> {
+        if self.backend.is_empty() || self.routing.mode != RouteMode::Automatic {
+            return Ok(());
+        }
+        let is_broken =
+            |rule: &RouteRule| rule.fallback != Fallback::Allow && !facts.iter().any(|backend| rule.to.fits(backend));
+        let Some((index, rule)) = self.route.iter().enumerate().find(|(_, rule)| is_broken(rule)) else {
+            return Ok(());
+        };
+        let what = format!("it wants {} and limits who may stand in, but there is no such backend", rule.to);
+        let fix = "give a backend what `to` asks for, or leave `fallback` out";
+        Err(KeyError::value(&["route", &index.to_string()], &what, fix))
     }
 }

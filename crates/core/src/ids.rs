@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 /// Why a text is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a {kind} id: expected {expected}, got {got:?}")]
+#[error("no {kind} id: expected {expected}, got {got:?}")]
 pub struct IdError {
     /// What was wanted, in words.
     pub kind: &'static str,

@@ -206,7 +206,7 @@ pub enum Operations {
         failed: bool,
         /// What belongs to it, for the model: JSON
         #[arg(long, value_name = "JSON")]
-        data: Option<String>,
+        result_data: Option<String>,
         /// The file with its key; default: the server is asked, which tells its owner
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         operation_key_file: Option<PathBuf>,

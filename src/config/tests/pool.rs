@@ -235,6 +235,25 @@ fn a_rule_that_nobody_can_be_meant_by_is_found() {
 }
 
 #[test]
+fn a_rule_that_nobody_can_keep_and_nobody_may_stand_in_for_is_refused() {
+    let local = RULE.replace("backend = \"a\"", "privacy = \"local\"") + "fallback = \"never\"\n";
+    let cloud = server("privacy = \"cloud\"") + &local;
+    let said = told(&cloud);
+    assert!(said.contains(": `route.0`: it wants a local backend"), "{said}");
+    assert!(said.contains("no such backend"), "{said}");
+    let named = told(&cloud.replace("\"never\"", "[\"a\"]"));
+    assert!(named.contains("no such backend"), "{named}");
+    for fine in [
+        cloud.replace("\"cloud\"", "\"local\""),
+        cloud.replace("\"never\"", "\"allow\""),
+        cloud.clone() + "[routing]\nmode = \"shadow\"\n",
+        local,
+    ] {
+        config(&fine);
+    }
+}
+
+#[test]
 fn who_sets_one_deadline_keeps_the_other_and_they_are_in_order() {
     let usual = Deadlines::default();
     assert_eq!(

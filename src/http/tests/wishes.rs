@@ -47,6 +47,10 @@ async fn wishes_that_cannot_be_met_are_explained() {
         (json!({ "source": "cron" }), 400, "source"),
         (json!({ "priority": "realtime" }), 400, "priority"),
     ];
+    for name in ["", "a\u{7}b"] {
+        let (answered, problem) = server.post("/api/v1/messages", json!({ "text": "x", "name": name })).await;
+        assert_eq!((answered, &problem["code"]), (400, &json!("invalid_request")), "{name:?} {problem}");
+    }
     for (mut body, status, field) in cases {
         body["text"] = "x".into();
         let (answered, problem) = server.post("/api/v1/messages", body.clone()).await;

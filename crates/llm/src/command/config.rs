@@ -131,6 +131,9 @@ impl CommandConfig {
     pub fn validate(&self) -> Result<(), LlmError> {
         let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
         for (setting, path) in [("program", &self.program), ("folder", &self.folder)] {
+            if path.as_os_str().is_empty() {
+                return fail(format!("{setting} is missing"));
+            }
             if !path.is_absolute() {
                 return fail(format!("{setting} {:?} is not a whole path", path.display().to_string()));
             }

@@ -276,7 +276,7 @@ fn a_setting_that_does_not_fit_is_named() {
         CommandModel::new(config, |_| None).unwrap_err().to_string()
     };
     assert!(wrong(&|c| c.program = "claude".into()).contains("program \"claude\" is not a whole path"));
-    assert!(wrong(&|c| c.folder = PathBuf::new()).contains("folder"));
+    assert!(wrong(&|c| c.folder = PathBuf::new()).contains("folder is missing"));
     assert!(wrong(&|c| c.args = vec!["-c".into(), "{prompt}".into()]).contains("a shell must not"));
     assert!(wrong(&|c| c.args = vec!["{prompt}".into(), "{prompt}".into()]).contains("more than once"));
     assert!(wrong(&|c| c.env_pass = vec!["A=B".into()]).contains("no name of a variable"));
