@@ -334,13 +334,14 @@ impl Conversation {
         }
     }
 
-    /// What is wanted from the world and has no result yet. A message whose time has not come wants nothing.
+    /// What is wanted from the world and has no result yet. A message whose time has not come wants nothing. Orders are
+    /// carried out one after another: "pause that" and "go on" in the wrong order would mean the opposite.
     #[must_use]
     pub fn outstanding(&self, now: Micros) -> Vec<Directive> {
         let turns = self.turns.iter().flat_map(Turn::outstanding);
         let begins = Lane::ALL.into_iter().filter_map(|lane| self.next_in(lane, now));
         let begins = begins.map(|p| Directive::BeginTurn { task: p.task });
-        turns.chain(begins).chain(self.orders.iter().map(Order::directive)).collect()
+        turns.chain(begins).chain(self.orders.first().map(Order::directive)).collect()
     }
 
     /// Whether nothing is under way and nothing waits, but for what is held back.

@@ -54,20 +54,43 @@ fn an_order_waits_for_no_turn_and_no_turn_waits_for_it() {
     let one = w.say("one");
     let first = order(&mut w, "Hurry");
     let second = order(&mut w, "Hurry more");
-    assert_eq!(w.conv.outstanding(w.now).len(), 3);
+    assert_eq!(w.conv.outstanding(w.now).len(), 2, "the turn's round, and the first order");
     assert!(w.conv.inbox.is_empty() && w.conv.turns.len() == 1);
-    understood(&mut w, second, OrderVerb::Tell, &[]);
-    carried_out(&mut w, second);
+    understood(&mut w, first, OrderVerb::Tell, &[]);
+    carried_out(&mut w, first);
     w.replies("1", &[]);
-    assert_eq!((w.answer(one), w.answer(second)), ("1".to_owned(), "I stopped it.".to_owned()));
+    assert_eq!((w.answer(one), w.answer(first)), ("1".to_owned(), "I stopped it.".to_owned()));
     let two = w.say("two");
     assert_eq!(w.current(), Some(two));
     assert!(!w.conv.is_idle());
     w.replies("2", &[]);
     assert!(!w.conv.is_idle(), "an order is open");
-    w.cancel(first);
-    assert_eq!(w.ending(first).0, "cancelled");
+    w.cancel(second);
+    assert_eq!(w.ending(second).0, "cancelled");
     assert!(w.conv.is_idle());
+}
+
+#[test]
+fn orders_are_carried_out_in_their_order() {
+    let mut w = World::new();
+    let work = w.say_as(Priority::Normal, "Report");
+    let (pause, go_on) = (order(&mut w, "Pause the report"), order(&mut w, "Go on with the report"));
+    let is_meant = |w: &World, wanted: TaskId| {
+        let of = |d: &Directive| match d {
+            Directive::Understand { task, .. } | Directive::CarryOut { task, .. } => Some(*task),
+            _ => None,
+        };
+        w.conv.outstanding(w.now).iter().filter_map(of).eq([wanted])
+    };
+    assert!(is_meant(&w, pause));
+    understood(&mut w, pause, OrderVerb::Suspend, &[work]);
+    assert!(is_meant(&w, pause), "the second one is understood when the first one is done");
+    w.restart(ResumeCause::Crash);
+    assert!(is_meant(&w, pause), "also after a death");
+    carried_out(&mut w, pause);
+    assert!(is_meant(&w, go_on));
+    w.cancel(go_on);
+    assert_eq!(w.ending(go_on).0, "cancelled");
 }
 
 #[test]

@@ -287,7 +287,8 @@ pub fn take(w: &mut World, step: Step) {
             w.deadline();
         }
         Step::Order(n) => {
-            let orders: Vec<TaskId> = w.conv.orders.iter().map(|o| o.task).collect();
+            // One after another.
+            let orders: Vec<TaskId> = w.conv.orders.iter().map(|o| o.task).take(1).collect();
             if let Some(task) = pick(&orders, n) {
                 order_goes_on(w, task);
             }
