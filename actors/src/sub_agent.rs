@@ -218,6 +218,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     ms_max: left_ms.min(wiring.limits.round_ms_max),
                     epoch: state.args.epoch,
                     route: turn.route.clone(),
+                    after: Vec::new(),
                     shift_ms: 0,
                 };
                 state.tasks.spawn(id, async move {

@@ -37,6 +37,8 @@ pub(crate) struct ModelCall {
     pub epoch: Epoch,
     /// The backends that may run it, the one meant first.
     pub route: Vec<String>,
+    /// It starts when these have ended.
+    pub after: Vec<TaskId>,
     /// The user's mood moves it among its equals, in milliseconds.
     pub shift_ms: i64,
 }
@@ -81,6 +83,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         conversation: call.conversation,
         priority: call.priority,
         since: wiring.env.now().plus_ms(call.shift_ms),
+        after: call.after.clone(),
         route,
     };
     let done = |result, backend, ran_ms| ModelDone { task: call.task, round: call.round, result, backend, ran_ms };

@@ -54,7 +54,21 @@ async fn start(
             let ms_max = wiring.limits.round_ms_max;
             let (priority, route) = (turn.inbound.priority, turn.route.clone());
             let shift_ms = turn.inbound.mood.map_or(0, |m| m.order_shift_ms);
-            let call = ModelCall { task, user, conversation, agent, priority, round, request, ms_max, epoch: state.epoch, route, shift_ms };
+            let after = turn.inbound.after.clone();
+            let call = ModelCall {
+                task,
+                user,
+                conversation,
+                agent,
+                priority,
+                round,
+                request,
+                ms_max,
+                epoch: state.epoch,
+                route,
+                after,
+                shift_ms,
+            };
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));

@@ -147,8 +147,9 @@ impl Desk {
         let mark = self.leases.marked(task).unwrap_or_default();
         waiting.rounds_done = waiting.rounds_done.max(mark.rounds_done);
         waiting.parks = waiting.parks.max(mark.parks);
+        let is_same_users = |other: Option<&Entry>| other.is_some_and(|e| e.waiting.user == waiting.user);
         let after: BTreeSet<TaskId> =
-            after.into_iter().filter(|a| *a != task && self.entries.contains_key(a)).collect();
+            after.into_iter().filter(|a| *a != task && is_same_users(self.entries.get(a))).collect();
         for other in &after {
             self.dependants.entry(*other).or_default().push(task);
         }
@@ -277,7 +278,7 @@ impl Desk {
         if !self.entries.contains_key(&task) {
             let PermitRequest { user, conversation, priority, since, .. } = request.clone();
             let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
-            self.enter(waiting, None, Vec::new(), now);
+            self.enter(waiting, None, request.after.clone(), now);
         }
         let Some(class) = self.entries.get(&task).map(Entry::class) else { return };
         let at = self.pick(&route, class, now);

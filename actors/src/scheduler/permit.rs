@@ -27,6 +27,8 @@ pub struct PermitRequest {
     pub priority: Priority,
     /// Since when this round waits. Earlier or later than now moves it among its equals.
     pub since: Micros,
+    /// Its first round starts when these tasks of the same user have ended. What the scheduler knows already counts more.
+    pub after: Vec<TaskId>,
     /// Backends that may run it, the one meant first; empty means the first configured.
     pub route: Vec<String>,
 }

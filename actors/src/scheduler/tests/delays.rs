@@ -121,3 +121,23 @@ async fn a_conversation_is_steered_once_in_two_seconds() {
     world.pass_ms(2_000).await;
     assert_eq!(steer().await, Ok(()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_those_before_it_also_if_its_place_was_lost() {
+    let world = Parts::of(&[("gpu", 2)]).start().await;
+    let first = world.take(1, NORMAL, &[]).await;
+    let ask = |n: u32, user_name: &str| {
+        let mut request = world.request(n, NORMAL, &[]);
+        (request.after, request.user) = (vec![task(1)], super::world::user(user_name));
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        world.tell(SchedulerMsg::Acquire { request, reply });
+        answer
+    };
+    let mut second = ask(2, "ann");
+    assert!(world.waits(&mut second).await);
+    world.granted(&mut ask(3, "bob")).await;
+    first.give_back(10, Verdict::Fine);
+    assert!(world.waits(&mut second).await, "it has not ended");
+    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.granted(&mut second).await;
+}
