@@ -16,8 +16,8 @@ use crate::{
 };
 
 const USERS: usize = 100;
-/// Messages of each user; in release builds ten thousand altogether.
-const EACH: usize = if cfg!(debug_assertions) { 30 } else { 100 };
+/// Messages of each user: ten thousand altogether.
+const EACH: usize = 100;
 /// Conversations of each user.
 const PLACES: usize = 3;
 /// How often the scheduler is killed meanwhile.
