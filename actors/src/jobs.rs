@@ -63,9 +63,13 @@ fn rank(line: &JobLine) -> u8 {
 
 fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
     let suspended_at = (row.state == TaskState::Suspended).then_some(row.held_at.unwrap_or(row.received_at));
+    // Its turn has begun, and what it begins with waits: for its user nothing runs yet.
+    let asks = stand.is_some_and(|s| matches!(s.state, StandState::Waiting | StandState::Delayed));
+    let waits = asks && stand.is_some_and(|s| s.rounds_done == 0);
     let state = match (row.state, row.started_at) {
         (TaskState::Suspended, Some(_)) => TaskState::Running,
         (TaskState::Suspended, None) => TaskState::Queued,
+        (TaskState::Running, _) if waits => TaskState::Queued,
         (state, _) => state,
     };
     let runs = stand.is_some_and(|s| matches!(s.state, StandState::Running | StandState::Between));
@@ -80,7 +84,7 @@ fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> Jo
         position: stand.and_then(|s| s.position),
         round: round.map(|s| (s.rounds_done.max(1), wiring.limits.turn.iterations_max.max(s.rounds_done))),
         start_in_ms: stand.and_then(|s| s.start_in_ms),
-        running_ms: row.started_at.map(|at| now.since_ms(at)),
+        running_ms: row.started_at.filter(|_| !waits).map(|at| now.since_ms(at)),
         conversation: row.conversation,
     }
 }

@@ -9,7 +9,7 @@ pub enum KeyScope {
     Chat,
     /// Read one's own tasks.
     JobsRead,
-    /// Cancel, hold back and hurry one's own tasks, and resume one's own conversations.
+    /// Cancel, hold back and hurry one's own tasks, by routes and by words, and resume one's own conversations.
     JobsControl,
     /// Look at the tree, the queue, health and numbers.
     OpsRead,

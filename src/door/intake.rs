@@ -156,6 +156,11 @@ pub async fn submission(state: &AppState, caller: &Caller, door: &str, message: 
     let emotion = wish.emotion()?;
     let not_before = wish.not_before(state.kernel.now())?;
     let after = wish.after(state, caller).await?;
+    if wish.steer && (not_before.is_some() || !after.is_empty()) {
+        let why =
+            "what joins the turn under way does not wait: leave out `steer`, or `delay_ms`, `not_before` and `after`";
+        return Err(Fault::invalid(why).at("steer"));
+    }
     let user = caller.user.clone();
     let conversation = match (message.place, &message.client_id) {
         (Where::Id(id), _) => {
@@ -185,7 +190,8 @@ pub async fn submission(state: &AppState, caller: &Caller, door: &str, message: 
     submission.emotion = emotion;
     submission.not_before = not_before;
     submission.after = after;
-    submission.verbatim = wish.verbatim;
+    // Words do no more than the key may do with routes.
+    submission.verbatim = wish.verbatim || !caller.grants.has(KeyScope::JobsControl);
     submission.name = wish.name;
     Ok(submission)
 }

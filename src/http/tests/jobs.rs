@@ -52,6 +52,23 @@ async fn a_job_is_listed_held_back_let_go_hurried_and_ended() {
 }
 
 #[tokio::test]
+async fn what_waits_for_another_task_is_not_told_as_running() {
+    let (server, first) = busy().await;
+    let (_, said) = server.post("/api/v1/messages", json!({ "text": "then sum it up", "after": [first] })).await;
+    let second = format!("/api/v1/tasks/{}", said["task_id"].as_str().unwrap());
+    let begun = async { while server.get(&second).await.1["status"] != "running" {} };
+    tokio::time::timeout(PATIENCE, begun).await.unwrap();
+    let (_, list) = server.get("/api/v1/jobs?text=short").await;
+    assert_eq!(
+        (&list["jobs"][0]["status"], &list["jobs"][1]["status"]),
+        (&json!("running"), &json!("queued")),
+        "{list}"
+    );
+    assert_eq!(list["jobs"][1].get("running_ms"), None, "{list}");
+    assert!(list["text"].as_str().unwrap().starts_with("I am working on \"read the long book\""), "{list}");
+}
+
+#[tokio::test]
 async fn what_has_ended_is_told_so_and_is_no_job() {
     let server = Server::start(echo()).await;
     let said = server.say(json!({ "text": "x" })).await;

@@ -44,6 +44,7 @@ async fn wishes_that_cannot_be_met_are_explained() {
         (json!({ "after": ["x"] }), 400, "after[0]"),
         (json!({ "after": [nobodys] }), 404, "after[0]"),
         (json!({ "after": many }), 400, "after"),
+        (json!({ "steer": true, "delay_ms": 5 }), 400, "steer"),
         (json!({ "source": "cron" }), 400, "source"),
         (json!({ "priority": "realtime" }), 400, "priority"),
     ];
@@ -137,4 +138,18 @@ async fn what_was_spoken_needs_its_scope_and_runs_at_once() {
     let mut request = tonic::Request::new(wish);
     request.metadata_mut().insert("x-api-key", key.parse().unwrap());
     assert_eq!(chat.submit(request).await.unwrap().into_inner().priority(), v1::Priority::Realtime);
+}
+
+#[tokio::test]
+async fn words_are_orders_only_with_the_scope_for_them() {
+    let server = Server::start(echo()).await;
+    let say = async |scopes: &[KeyScope]| {
+        let key = server.key("ann", scopes).await;
+        let body = json!({ "text": "what are you working on?" });
+        let request = server.request(Method::POST, "/api/v1/messages").bearer_auth(key).json(&body);
+        read(request.send().await.unwrap()).await
+    };
+    assert_eq!(say(&[KeyScope::Chat, KeyScope::JobsControl]).await.1["is_order"], true);
+    assert_eq!(say(&[KeyScope::Chat]).await.1["is_order"], false);
+    assert_eq!(say(&[KeyScope::Chat, KeyScope::JobsRead]).await.1["is_order"], false);
 }
