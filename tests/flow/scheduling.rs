@@ -196,6 +196,39 @@ async fn one_users_fourth_waiting_message_is_refused_with_a_reason_and_a_time() 
 }
 
 #[tokio::test]
+async fn a_message_that_was_accepted_before_is_acknowledged_again_though_the_queue_is_full() {
+    let (parts, order, _gate) = one_slot();
+    let world = parts.start().await;
+    let conversation = say(&world, "ann", "running 1", Priority::High).await.conversation;
+    rounds_begun(&order, 1).await;
+    let named = |id: &str, text: &str, steer: bool| {
+        let mut message = Submission::new(ann(), "test", text).within(conversation);
+        (message.client_id, message.steer) = (Some(id.to_owned()), steer);
+        message
+    };
+    let message = |text: &str| named("mine", text, false);
+    let first = world.kernel.submit(message("waiting 1")).await.expect("there is room");
+    for n in 0..2 {
+        say(&world, "ann", &format!("waiting{n} 1"), Priority::High).await;
+    }
+    let other = world.kernel.submit(message("something else")).await;
+    assert!(matches!(other, Err(KernelError::Full(_))), "{other:?}");
+    let again = world.kernel.submit(message("waiting 1")).await.expect("acknowledged");
+    assert_eq!((again.task, again.seq, again.repeated), (first.task, first.seq, true));
+    let steers = named("steers", "that too", true);
+    let steered = world.kernel.submit(steers.clone()).await.expect("it is the first one");
+    let again = world.kernel.submit(steers).await.expect("and it comes once more");
+    assert_eq!((again.task, again.repeated), (steered.task, true));
+    let nobody = {
+        let mut message = named("nobody", "steers nothing", true);
+        message.conversation = None;
+        message
+    };
+    let nobody = world.kernel.submit(nobody).await;
+    assert!(matches!(nobody, Err(KernelError::Full(_))), "to steer is no way around the queue: {nobody:?}");
+}
+
+#[tokio::test]
 async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
     let (parts, order, _gate) = one_slot();
     let world = parts.start().await;

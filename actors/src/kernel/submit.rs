@@ -9,12 +9,14 @@ use annie_core::{
     jobs::{JobRequest, resolve, understand},
     notice::{DEAD_LETTER, OPERATION},
     ports::{Append, AppendError, Fence},
+    projection::text_sha256,
     queue::WorkKey,
     time::Micros,
 };
 
 use super::{Kernel, KernelError};
 use crate::{
+    conversations::ConversationsMsg,
     jobs,
     log_writer::{LogError, append},
     observe::Handle,
@@ -187,15 +189,11 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
     let classified = mood.as_ref().map_or_else(|| classified.clone(), |mood| classified.clone().felt(mood));
     let is_order = !message.verbatim && is_order(wiring, &message, conversation).await;
     let mut held = Held { scheduler: &wiring.scheduler, task, used: false };
-    let place = if is_order {
-        None
-    } else if message.steer {
-        may_steer(wiring, conversation).await?;
-        None
-    } else {
-        Some(place(wiring, task, conversation, classified.priority, &message).await?)
-    };
     let priority = classified.priority;
+    let place = match room(wiring, task, conversation, priority, &message, is_order).await {
+        Ok(place) => place,
+        Err(refusal) => return accepted_before(wiring, &message, conversation, priority).await.ok_or(refusal),
+    };
     let inbound = Inbound {
         client_id: message.client_id.unwrap_or_else(|| task.to_string()),
         text: message.text,
@@ -239,6 +237,42 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Room for a message; nothing where it needs none. A conversation that nobody named has nothing to be steered.
+async fn room(
+    wiring: &Wiring,
+    task: TaskId,
+    conversation: ConversationId,
+    priority: Priority,
+    message: &Submission,
+    is_order: bool,
+) -> Result<Option<Place>, KernelError> {
+    if is_order {
+        Ok(None)
+    } else if message.steer && message.conversation.is_some() {
+        may_steer(wiring, conversation).await.map(|()| None)
+    } else {
+        place(wiring, task, conversation, priority, message).await.map(Some)
+    }
+}
+
+/// A message for which there is no room may be one that was accepted before, whose sender has not heard of it.
+async fn accepted_before(
+    wiring: &Wiring,
+    message: &Submission,
+    conversation: ConversationId,
+    priority: Priority,
+) -> Option<Submitted> {
+    let known = wiring.store.message(message.user.clone(), message.client_id.clone()?).await;
+    let known = known.inspect_err(|error| tracing::warn!(%error, "a repeat could not be looked for")).ok()??;
+    if known.conversation != conversation || known.text_sha256 != text_sha256(&message.text) {
+        return None;
+    }
+    // Its first wake-up may have been lost with whoever was to give it.
+    let user = message.user.clone();
+    wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+    Some(Submitted::repeat(known.task, conversation, known.seq, priority))
 }
 
 /// The named conversation; named work has one of its own, so that equal work meets there; else a new one.

@@ -9,7 +9,7 @@ use annie_core::{
     breaker::BreakerLimits,
     event::{Priority, Scope},
     ids::{ConversationId, TaskId, UserId},
-    ports::{ConversationRow, Fut, IntentRow, Records, StoreError, StoreErrorKind, TaskRow, TaskState},
+    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, StoreErrorKind, TaskRow, TaskState},
     queue::{QueueLimits, Refusal, WorkKey},
     route::{BackendFacts, RateWindow},
     time::Micros,
@@ -78,6 +78,10 @@ impl Records for Table {
             rows.truncate(limit as usize);
             Ok(rows)
         })
+    }
+
+    fn message(&self, _: UserId, _: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>> {
+        Box::pin(async { Ok(None) })
     }
 
     fn intents(&self, _: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
@@ -233,6 +237,7 @@ impl World {
             conversation: conversation(n),
             priority,
             since: self.now(),
+            after: Vec::new(),
             route: route.iter().map(|name| (*name).to_owned()).collect(),
         }
     }

@@ -13,7 +13,7 @@ pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
 pub use store::{
-    ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
+    ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log, MessageRow,
     Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, Records, Saved, Snapshot,
     Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
     TodoSummary, Todos,

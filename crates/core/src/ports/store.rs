@@ -327,6 +327,19 @@ pub struct IntentRow {
     pub attempts: u32,
 }
 
+/// An accepted message, as its front end's id for it finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRow {
+    /// What it became.
+    pub task: TaskId,
+    /// In which conversation.
+    pub conversation: ConversationId,
+    /// Its place there.
+    pub seq: Seq,
+    /// What tells its text from another's: see [`crate::projection::text_sha256`].
+    pub text_sha256: [u8; 32],
+}
+
 /// Projections of the log, for lists and look-ups. Pages are newest first.
 pub trait Records: Send + Sync {
     /// A conversation, if the scope sees it.
@@ -345,6 +358,9 @@ pub trait Records: Send + Sync {
 
     /// Tasks received before an instant; only those not ended if `open`.
     fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>>;
+
+    /// The message of a user with this client id.
+    fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>>;
 
     /// The intents of a task, in the order in which they were planned.
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>>;

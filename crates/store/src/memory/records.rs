@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, TaskId},
-    ports::{ConversationRow, Fut, IntentRow, Records, StoreError, TaskRow},
+    ids::{ConversationId, TaskId, UserId},
+    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 
@@ -48,6 +48,18 @@ impl Records for MemoryStore {
             rows.sort_by_key(|row| Reverse((row.received_at, row.id)));
             rows.truncate(limit as usize);
             rows
+        }))
+    }
+
+    fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>> {
+        Box::pin(self.read("message", move |data| {
+            let found = data.messages.get(&(user, client_id))?;
+            Some(MessageRow {
+                task: found.task,
+                conversation: found.conversation,
+                seq: found.seq,
+                text_sha256: found.text_sha256,
+            })
         }))
     }
 

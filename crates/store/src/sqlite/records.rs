@@ -2,8 +2,8 @@
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, IntentId, TaskId},
-    ports::{ConversationRow, Fut, IntentRow, Records, StoreError, TaskRow},
+    ids::{ConversationId, IntentId, TaskId, UserId},
+    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 use sqlx::sqlite::SqliteRow;
@@ -24,6 +24,7 @@ const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, ow
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, held_at, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+const MESSAGE: &str = "SELECT id, conversation_id, seq, text_sha256 FROM tasks WHERE user_id = $1 AND client_id = $2";
 const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
@@ -97,6 +98,13 @@ impl Records for SqliteStore {
         })
     }
 
+    fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>> {
+        Box::pin(async move {
+            let bound = arguments().with(user.as_str().to_owned()).with(client_id);
+            Ok(self.list("reading a message", MESSAGE, bound, message_of).await?.pop())
+        })
+    }
+
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>> {
         Box::pin(async move {
             let bound = arguments().with(task.uuid());
@@ -114,6 +122,16 @@ pub(super) fn user_of(scope: Scope) -> Option<String> {
         Scope::User(user) => Some(user.as_str().to_owned()),
         Scope::Operator => None,
     }
+}
+
+fn message_of(row: &SqliteRow) -> Result<MessageRow, StoreError> {
+    let mut row = Columns::of(row);
+    Ok(MessageRow {
+        task: row.id(TaskId::from_uuid)?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        seq: row.seq()?,
+        text_sha256: row.sha256()?,
+    })
 }
 
 fn conversation_of(row: &SqliteRow) -> Result<ConversationRow, StoreError> {

@@ -191,6 +191,10 @@ pub async fn a_rebuild_gives_the_same_tables_and_keeps_deliveries(store: Arc<dyn
     let repeat =
         commit(&*store, inbox(conversation(1), "bob", vec![received(task(70), &task(1).to_string(), "x", 1)])).await;
     assert!(matches!(repeat, Err(annie_core::ports::AppendError::Duplicate { same: false, .. })), "{repeat:?}");
+    let known = store.message(user("bob"), task(1).to_string()).await.unwrap().expect("it was accepted");
+    let text_sha256 = annie_core::projection::text_sha256;
+    assert!(known.task == task(1) && known.conversation == conversation(1) && known.text_sha256 != text_sha256("x"));
+    assert_eq!(store.message(user("ann"), task(1).to_string()).await.unwrap(), None);
     let start = owned(conversation(1), "bob", annie_core::ids::Epoch(1), vec![run_started(task(1), intent(1), 20)]);
     assert!(commit(&*store, start).await.is_err());
     let next = inbox(conversation(1), "bob", vec![received(task(71), "new", "x", 1)]);
