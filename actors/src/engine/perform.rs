@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use annie_core::turn::{Directive, DirectiveId};
+use annie_core::{
+    ids::{AgentId, TaskId},
+    turn::{Directive, DirectiveId},
+};
 
 use super::{Engine, EngineMsg, EngineState, EngineTask, agents};
 use crate::{
@@ -50,25 +53,7 @@ async fn start(
             });
         }
         Directive::CallModel { task, agent, round } => {
-            let (Some(request), Some(turn)) = (state.conv.request(task), state.conv.turn(task)) else { return Ok(()) };
-            let ms_max = wiring.limits.round_ms_max;
-            let (priority, route) = (turn.inbound.priority, turn.route.clone());
-            let shift_ms = turn.inbound.mood.map_or(0, |m| m.order_shift_ms);
-            let after = turn.inbound.after.clone();
-            let call = ModelCall {
-                task,
-                user,
-                conversation,
-                agent,
-                priority,
-                round,
-                request,
-                ms_max,
-                epoch: state.epoch,
-                route,
-                after,
-                shift_ms,
-            };
+            let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
             state.tasks.spawn(EngineTask::Effect(id), async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
@@ -113,4 +98,22 @@ async fn start(
         Directive::RunAgent { task, agent } => agents::run(ctx, state, task, agent).await?,
     }
     Ok(())
+}
+
+fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> Option<ModelCall> {
+    let (request, turn) = (state.conv.request(task)?, state.conv.turn(task)?);
+    Some(ModelCall {
+        task,
+        user: state.conv.user.clone(),
+        conversation: state.conv.id,
+        agent,
+        priority: turn.inbound.priority,
+        round,
+        request,
+        ms_max: state.wiring.limits.round_ms_max,
+        epoch: state.epoch,
+        route: turn.route.clone(),
+        after: turn.inbound.after.clone(),
+        shift_ms: turn.inbound.mood.map_or(0, |m| m.order_shift_ms),
+    })
 }
