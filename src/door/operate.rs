@@ -108,16 +108,16 @@ fn holder(name: &str) -> Result<&str, Fault> {
 /// Closes a skill's breaker.
 ///
 /// # Errors
-/// If there is no such skill, or its breaker does not live yet.
-pub fn reset_breaker(state: &AppState, caller: &Caller, skill: &str) -> Result<(), Fault> {
-    match state.kernel.reset_breaker(skill) {
+/// If there is no such skill, or it was never called.
+pub async fn reset_breaker(state: &AppState, caller: &Caller, skill: &str) -> Result<(), Fault> {
+    match state.kernel.reset_breaker(skill).await {
         Err(KernelError::NotFound(_)) => {
             let skills = state.kernel.catalog().skills();
             if skills.get(skill).is_none() {
                 return Err(unknown_skill(&skills.near(skill)));
             }
             let mut fault = Fault::not_found("breaker");
-            fault.detail = format!("{skill} was not called since the start, and its first call wakes its breaker");
+            fault.detail = format!("{skill} was never called and failed: there is nothing to close");
             return Err(fault);
         }
         done => done?,

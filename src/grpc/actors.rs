@@ -97,7 +97,7 @@ impl v1::actors_server::Actors for Door {
         request: Request<v1::ResetBreakerRequest>,
     ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
         let caller = caller(&request)?;
-        reset_breaker(&self.state, &caller, &request.into_inner().skill).map_err(refused)?;
+        reset_breaker(&self.state, &caller, &request.into_inner().skill).await.map_err(refused)?;
         Ok(Response::new(v1::ResetBreakerResponse {}))
     }
 }

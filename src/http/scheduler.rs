@@ -110,6 +110,6 @@ pub async fn reset_breaker(
     caller: Caller,
     Name(skill): Name,
 ) -> Result<StatusCode, Fault> {
-    door::reset_breaker(&state, &caller, &skill)?;
+    door::reset_breaker(&state, &caller, &skill).await?;
     Ok(StatusCode::NO_CONTENT)
 }

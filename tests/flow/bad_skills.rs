@@ -107,6 +107,25 @@ async fn an_operator_closes_a_breaker() {
         outcome_of(&world, "x").await;
     }
     assert_eq!(breaker_state(&world, "test.look").await, "open");
-    world.kernel.reset_breaker("test.look").expect("it is there");
+    world.kernel.reset_breaker("test.look").await.expect("it is there");
+    assert_eq!(breaker_state(&world, "test.look").await, "closed");
+}
+
+#[tokio::test]
+async fn an_operator_closes_a_breaker_that_was_open_before_the_start_and_was_not_used_since() {
+    let parts = calling("test.look", || Deed::Answer(Outcome::transient("http_503", "down")));
+    let world = parts.start().await;
+    for _ in 0..5 {
+        outcome_of(&world, "x").await;
+    }
+    eventually("its row is kept", async || {
+        let row = parts.store.breaker("test.look".to_owned()).await.ok()??;
+        (row.trips > 0).then_some(())
+    })
+    .await;
+    world.kernel.crash().await;
+    let world = parts.start().await;
+    assert!(world.kernel.reset_breaker("test.put").await.is_err(), "it has none");
+    world.kernel.reset_breaker("test.look").await.expect("it is woken");
     assert_eq!(breaker_state(&world, "test.look").await, "closed");
 }

@@ -37,6 +37,20 @@ use crate::{
     wiring::{Backend, KernelLimits, Profiles, Routing, Wiring},
 };
 
+/// Who must live for all to work: the tree without what it starts on demand.
+const PERMANENT: [&str; 10] = [
+    "/infra/log",
+    "/infra/notifier",
+    "/infra/letters",
+    "/infra/expiry",
+    "/resources/services",
+    "/resources/backends",
+    "/scheduler",
+    "/breakers",
+    "/conversations",
+    "/doors",
+];
+
 /// What a kernel is made of.
 pub struct Parts {
     /// Time, randomness, faults.
@@ -137,13 +151,17 @@ impl Kernel {
             if let Some(reason) = self.ended.borrow().clone() {
                 return Err(KernelError::Unavailable(reason.to_string()));
             }
-            let up = |path: &str| self.system.directory.get(&Path::parse(path)).is_some();
-            if ["/infra/log", "/scheduler", "/breakers", "/conversations"].into_iter().all(up) {
+            if self.missing().next().is_none() {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Err(KernelError::Unavailable("the tree did not come up within 10 s".to_owned()))
+    }
+
+    /// Permanent actors that do not live just now.
+    pub(super) fn missing(&self) -> impl Iterator<Item = &'static str> {
+        PERMANENT.into_iter().filter(|path| self.system.directory.get(&Path::parse(path)).is_none())
     }
 
     /// Runs long work of the resources as a part of the tree, restarted when it dies: the watcher of the skill folder.

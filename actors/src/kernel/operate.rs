@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{Kernel, KernelError};
 use crate::{
-    breaker::BreakerMsg,
+    breaker::{BreakerMsg, BreakersMsg},
     conversations::ConversationsMsg,
     observe::{Crash, NodeInfo, Path, ask_view},
     scheduler::{GateGrant, GateRefusal, SchedulerMsg},
@@ -116,14 +116,20 @@ impl Kernel {
         if there { Ok(()) } else { Err(KernelError::NotFound("parked conversation")) }
     }
 
-    /// Closes a skill's breaker.
+    /// Closes a skill's breaker. One that was left open before the last start does not live until it is used: it is woken.
     ///
     /// # Errors
-    /// If it has none yet.
-    pub fn reset_breaker(&self, skill: &str) -> Result<(), KernelError> {
+    /// If it has none yet, or it does not come up.
+    pub async fn reset_breaker(&self, skill: &str) -> Result<(), KernelError> {
         let path = Path::root().child("breakers").child(&format!("breaker:{skill}"));
-        let breaker = self.wiring.breakers.sibling::<BreakerMsg>(path);
-        breaker.cast(BreakerMsg::Reset).map_err(|_| KernelError::NotFound("breaker"))
+        if self.wiring.breakers.sibling::<BreakerMsg>(path).cast(BreakerMsg::Reset).is_ok() {
+            return Ok(());
+        }
+        self.wiring.store.breaker(skill.to_owned()).await?.ok_or(KernelError::NotFound("breaker"))?;
+        let ask = |reply| BreakersMsg::Ensure { skill: skill.to_owned(), reply };
+        let woken = self.wiring.breakers.call(Duration::from_millis(ANSWER_MS_MAX), ask).await?;
+        let breaker = woken.ok_or_else(|| KernelError::Unavailable("the breaker dies too often".to_owned()))?;
+        Ok(breaker.cast(BreakerMsg::Reset)?)
     }
 
     /// Closes the voice gate of a backend (the first if empty) for everything but voice, or renews it.
@@ -176,11 +182,7 @@ impl Kernel {
             Ok(Err(e)) => problems.push(e.to_string()),
             Err(_) => problems.push("the store does not answer".to_owned()),
         }
-        for path in ["/infra/log", "/scheduler", "/breakers", "/conversations"] {
-            if self.system.directory.get(&Path::parse(path)).is_none() {
-                problems.push(format!("{path} is not running"));
-            }
-        }
+        problems.extend(self.missing().map(|path| format!("{path} is not running")));
         let directory = &self.system.directory;
         Health {
             ready: problems.is_empty(),
