@@ -61,7 +61,13 @@ async fn kernel(rounds: Rounds) -> Kernel {
         store: Arc::new(MemoryStore::new()),
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
-        backends: vec![Backend { name: BACKEND.into(), slots: 1, facts, model: Arc::new(model.without_recording()), round_ms_max: None }],
+        backends: vec![Backend {
+            name: BACKEND.into(),
+            slots: 1,
+            facts,
+            model: Arc::new(model.without_recording()),
+            round_ms_max: None,
+        }],
         profiles: Profiles {
             by_user: Default::default(),
             default: Profile { name: String::new(), timezone: "UTC".into() },

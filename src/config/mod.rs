@@ -15,8 +15,8 @@ mod settings;
 mod show;
 mod typed;
 
-pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub(crate) use backend::read_key;
+pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
 pub use convenience::idle_keys;
 pub use environment::Environment;
 pub use error::{ConfigError, Place};

@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Who asks, for a backend that works by itself.
-const PERSONA: &str = "You work for Annie, an assistant, on one task of a user. Do it, and report in words what you did.";
+const PERSONA: &str =
+    "You work for Annie, an assistant, on one task of a user. Do it, and report in words what you did.";
 
 /// A round to run.
 pub(crate) struct ModelCall {

@@ -75,8 +75,7 @@ pub(super) async fn finished(
 
 fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
     state.conv.turn(task).is_some_and(|turn| {
-        !turn.cancelled
-            && turn.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
+        !turn.cancelled && turn.plan.node(agent).is_some_and(|n| matches!(n.state, NodeState::Running { .. }))
     })
 }
 

@@ -4,17 +4,27 @@ use std::time::Duration;
 
 use annie_core::{
     event::EventBody,
-    ids::AgentId,
+    ids::{AgentId, TaskId},
     time::Micros,
 };
 
 use super::{Engine, EngineMsg, EngineState, EngineTask, record};
 use crate::observe::{Context, NodeError};
 
+/// What a message that has not begun is given after a thaw, in milliseconds: nobody could begin it before.
+const THAW_MS: i64 = 30_000;
+
+/// The next deadline.
+fn next(state: &EngineState) -> Option<(Micros, TaskId, bool)> {
+    let (at, task, hard) = state.conv.next_deadline(&state.wiring.limits.deadlines)?;
+    let has_begun = state.conv.turn(task).is_some();
+    Some((if has_begun { at } else { at.max(state.born_at.plus_ms(THAW_MS)) }, task, hard))
+}
+
 /// Sets the timer, unless one goes off in time already.
 pub(super) fn wind(ctx: &Context<Engine>, state: &mut EngineState) {
     let now = ctx.now();
-    let deadline = state.conv.next_deadline(&state.wiring.limits.deadlines).map(|(at, ..)| at);
+    let deadline = next(state).map(|(at, ..)| at);
     let Some(at) = deadline.into_iter().chain(state.conv.next_due(now)).min() else {
         state.clock_at = None;
         state.tasks.remove(&EngineTask::Clock);
@@ -38,7 +48,7 @@ pub(super) async fn strike(ctx: &Context<Engine>, state: &mut EngineState) -> Re
     state.clock_at = None;
     state.tasks.remove(&EngineTask::Clock);
     let now: Micros = ctx.now();
-    match state.conv.next_deadline(&state.wiring.limits.deadlines) {
+    match next(state) {
         Some((at, task, hard)) if at <= now => {
             let body = EventBody::DeadlinePassed { hard };
             record::record(ctx, state, task, AgentId::orchestrator(), body).await

@@ -197,6 +197,8 @@ pub(crate) struct EngineState {
     pub quiet_periods: u64,
     /// When the clock's timer goes off.
     pub clock_at: Option<Micros>,
+    /// When this life began.
+    pub born_at: Micros,
 }
 
 /// One conversation at work.
@@ -223,6 +225,7 @@ impl Node for Engine {
             wakes_seen: 0,
             quiet_periods: 0,
             clock_at: None,
+            born_at: ctx.now(),
         })
     }
 

@@ -15,9 +15,7 @@ use crate::{
 
 pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done: ModelDone) -> Result<(), NodeError> {
     let agent = AgentId::orchestrator();
-    let Some(turn) =
-        state.conv.turn(done.task).filter(|t| !t.cancelled && t.main.awaits(done.round))
-    else {
+    let Some(turn) = state.conv.turn(done.task).filter(|t| !t.cancelled && t.main.awaits(done.round)) else {
         return Ok(());
     };
     let task = turn.task;

@@ -44,7 +44,9 @@ pub enum KernelError {
     #[error("{0}")]
     Full(Refusal),
     /// A running turn was steered a moment ago.
-    #[error("this conversation was steered a moment ago: try again in {retry_after_ms} ms, or send it as a message of its own")]
+    #[error(
+        "this conversation was steered a moment ago: try again in {retry_after_ms} ms, or send it as a message of its own"
+    )]
     TooSoon {
         /// When it may be steered again, in milliseconds.
         retry_after_ms: u64,

@@ -20,8 +20,8 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-pub use admit::Place;
 use admit::Newcomer;
+pub use admit::Place;
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},

@@ -191,8 +191,12 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::SkillFinished { intent, skill, outcome, .. } => {
             let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
             let closed = Change::IntentClosed { intent: *intent, state, at };
-            let opened = outcome.operation.map(|operation| {
-                Change::OperationOpened { operation, task, intent: *intent, skill: skill.clone(), at }
+            let opened = outcome.operation.map(|operation| Change::OperationOpened {
+                operation,
+                task,
+                intent: *intent,
+                skill: skill.clone(),
+                at,
             });
             std::iter::once(closed).chain(opened).collect()
         }

@@ -13,14 +13,12 @@ pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
 pub use store::{
-    ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log, MessageRow,
-    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, NewTodo, Records, Saved, Snapshot,
+    ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,
+    Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Records, Saved, Snapshot,
     Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
     TodoSummary, Todos,
 };
-pub use work::{
-    LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow,
-};
+pub use work::{LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow};
 
 /// A boxed future: what an asynchronous port returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -189,8 +189,7 @@ pub trait Outbox: Send + Sync {
     ) -> Fut<'_, Result<Option<Notification>, StoreError>>;
 
     /// A user's notifications after a place, oldest first.
-    fn notifications(&self, user: UserId, after: u64, limit: u32)
-    -> Fut<'_, Result<Vec<Notification>, StoreError>>;
+    fn notifications(&self, user: UserId, after: u64, limit: u32) -> Fut<'_, Result<Vec<Notification>, StoreError>>;
 
     /// When a user was last notified.
     fn last_notified(&self, user: UserId) -> Fut<'_, Result<Option<Micros>, StoreError>>;

@@ -112,7 +112,8 @@ impl Window {
     pub fn rate_limited(&mut self, retry_after_ms: Option<u64>, now: Micros) {
         let wait_ms = retry_after_ms.unwrap_or(Self::RETRY_AFTER_MS_DEFAULT).clamp(1, Self::RETRY_AFTER_MS_MAX);
         let until = now.plus_ms(span_ms(wait_ms));
-        self.is_guess = retry_after_ms.is_none() && (self.is_guess || self.shut_until.is_none_or(|before| before <= now));
+        self.is_guess =
+            retry_after_ms.is_none() && (self.is_guess || self.shut_until.is_none_or(|before| before <= now));
         self.shut_until = Some(self.shut_until.map_or(until, |before| before.max(until)));
     }
 

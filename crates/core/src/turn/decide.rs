@@ -78,10 +78,10 @@ fn letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason:
 
 /// Whether the same request may come out differently elsewhere or later.
 const fn another_try_may_help(error: &ModelError) -> bool {
-    !matches!(error.kind, ModelErrorKind::Content
-            | ModelErrorKind::InvalidRequest
-            | ModelErrorKind::Overflow
-            | ModelErrorKind::InDoubt)
+    !matches!(
+        error.kind,
+        ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow | ModelErrorKind::InDoubt
+    )
 }
 
 impl Turn {

@@ -71,9 +71,13 @@ impl Turn {
             EventBody::AgentReported { report } => return self.agent_reported(agent, report),
             EventBody::ResultsGiven => self.give_results(),
             // What is held back was not under way, and is not to blame.
-            EventBody::Resumed { .. } if self.is_at_rest() => {}
+            EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
             EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
-            EventBody::Resumed { cause: ResumeCause::Restart } => self.restarts = self.restarts.saturating_add(1),
+            EventBody::Resumed { cause: ResumeCause::Restart } => {
+                self.restarts = self.restarts.saturating_add(1);
+                // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
+                self.restart_clock(at);
+            }
             EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
                 self.main_replied(*round, text, calls, usage);
             }

@@ -286,7 +286,7 @@ impl Turn {
     }
 
     /// Its deadlines count anew; before it may go on they do not count.
-    fn restart_clock(&mut self, at: Micros) {
+    pub(super) fn restart_clock(&mut self, at: Micros) {
         self.clock = Clock::starting(self.deferral.until.map_or(at, |until| until.max(at)));
     }
 

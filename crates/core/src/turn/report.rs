@@ -33,7 +33,11 @@ pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> S
     }
     if let Some(at) = letter.retry_at {
         let minutes = at.since_ms(now) / 60_000;
-        let when = if minutes < 90 { format!("{minutes} minutes") } else { format!("{} hours", (minutes + 30) / 60) };
+        let when = match minutes {
+            0 | 1 => "a minute".to_owned(),
+            2..90 => format!("{minutes} minutes"),
+            _ => format!("{} hours", (minutes + 30) / 60),
+        };
         let _ = write!(text, "\n\nI'll try again by myself in {when}.");
     }
     text

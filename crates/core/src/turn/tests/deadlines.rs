@@ -284,3 +284,25 @@ fn a_message_behind_a_turn_of_its_lane_has_its_whole_time_once_the_lane_is_free(
     let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
     assert_eq!((at, task, hard), (w.now.plus_ms(120_000), second, true));
 }
+
+#[test]
+fn the_time_in_which_the_process_was_away_is_nobodys_delay() {
+    let mut w = World::new();
+    let task = w.say("one");
+    w.wait_ms(3_600_000);
+    w.restart(crate::event::ResumeCause::Restart);
+    let (at, late, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert!(at > w.now && at <= w.now.plus_ms(30_000) && late == task && !hard, "{at}");
+}
+
+#[test]
+fn a_turn_that_was_put_off_is_not_to_blame_for_what_dies_meanwhile() {
+    let mut w = World::new();
+    let task = w.say_as(Priority::Normal, "Much");
+    w.happens(task, HARD);
+    for _ in 0..3 {
+        w.restart(crate::event::ResumeCause::Crash);
+    }
+    assert!(w.finals(task).is_empty());
+    assert_eq!(w.conv.turn(task).map(|t| t.crashes), Some(0));
+}
