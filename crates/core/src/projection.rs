@@ -3,7 +3,7 @@
 //! not.
 
 use crate::{
-    event::{Action, EventBody, Inbound, NewEvent, Priority},
+    event::{Action, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
     letter::{Letter, LetterState},
     outcome::{Operation, Status},
@@ -174,19 +174,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
     match &event.body {
         EventBody::Received(inbound) => received(task, inbound, at),
         EventBody::TurnStarted { .. } => vec![moved(TaskState::Running, None)],
-        EventBody::ModelReplied { calls, .. } => calls
-            .iter()
-            .filter_map(|call| match &call.action {
-                Action::Skill(planned) if planned.effect != Effect::Read => Some(Change::IntentPlanned {
-                    intent: planned.intent,
-                    task,
-                    skill: planned.skill.clone(),
-                    effect: planned.effect,
-                    at,
-                }),
-                _ => None,
-            })
-            .collect(),
+        EventBody::ModelReplied { calls, .. } => planned(task, calls, at),
         EventBody::SkillStarted { intent, .. } => vec![Change::IntentStarted { intent: *intent, at }],
         EventBody::SkillFinished { intent, skill, outcome, .. } => {
             let state = if outcome.status == Status::Unknown { IntentState::Unknown } else { IntentState::Done };
@@ -240,6 +228,22 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::Ordered { .. }
         | EventBody::Resumed { .. } => Vec::new(),
     }
+}
+
+fn planned(task: TaskId, calls: &[ResolvedCall], at: Micros) -> Vec<Change> {
+    let skills = calls.iter().filter_map(|call| match &call.action {
+        Action::Skill(planned) if planned.effect != Effect::Read => Some(planned),
+        _ => None,
+    });
+    skills
+        .map(|planned| Change::IntentPlanned {
+            intent: planned.intent,
+            task,
+            skill: planned.skill.clone(),
+            effect: planned.effect,
+            at,
+        })
+        .collect()
 }
 
 fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
