@@ -10,6 +10,9 @@ use crate::{
     world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
 };
 
+/// They look around when they like, and not within a turn: `keepers` strikes them.
+const KEEPERS: [&str; 5] = ["letters", "notifier", "expiry", "backend", "backends"];
+
 async fn start_with(plan: &Arc<FaultPlan>) -> (World, WorldParts) {
     plan.disarm();
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))))).faults(plan.clone());
@@ -47,7 +50,7 @@ async fn steps() -> Vec<(String, String, usize)> {
     let hits = plan.hits();
     world.kernel.stop().await;
     let mut seen = BTreeSet::new();
-    for (kind, point) in hits {
+    for (kind, point) in hits.into_iter().filter(|(kind, _)| !KEEPERS.contains(&kind.as_str())) {
         // The first and the second passing of each point: with two agents that is one of each.
         let nth = (0..2).find(|n| !seen.contains(&(kind.clone(), point.clone(), *n)));
         seen.extend(nth.map(|n| (kind, point, n)));
