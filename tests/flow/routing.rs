@@ -95,6 +95,16 @@ async fn in_the_shadow_the_first_answers_and_the_log_has_what_the_rules_would_ch
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_suggest_mode_the_user_is_told_who_would_do_it_by_the_rules() {
+    let two = Two::start(gpu_says(), "[routing]\nmode = \"suggest\"\n").await;
+    let git = ask(&two.server, &json!({"text": "Please run git status and tell me what has changed."})).await;
+    let answer = git["answer"].as_str().expect("an answer");
+    assert!(answer.starts_with("The GPU did it.\n\n(") && answer.contains("claude"), "{answer}");
+    let plain = ask(&two.server, &json!({"text": "How are you today?"})).await;
+    assert_eq!((plain["answer"].as_str(), two.asked()), (Some("The GPU did it."), (2, 0)), "{plain}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_of_the_configuration_decides_before_the_built_in_ones() {
     let rule = "[[route]]\nname = \"invoices\"\nwhen = { any_words = [\"invoice\"] }\nto = { backend = \"claude\" }\n";
     let two = Two::start(gpu_says(), rule).await;

@@ -60,6 +60,7 @@ pub(crate) async fn read_facts(
         spoken: spoken(wiring, profile, &skills, (user, conversation, task), &inbound.text)
             .await
             .or_else(|| said.map(str::to_owned)),
+        suggestion: String::new(),
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         todo_summary,
         memories,

@@ -18,6 +18,8 @@ pub(crate) struct Routed {
     pub stripped: Option<String>,
     /// What was decided, for the log; nothing where there is no choice.
     pub decided: Option<EventBody>,
+    /// What the user is told below the answer, in suggest mode.
+    pub suggestion: String,
     /// Why nobody may take it, for the user.
     pub refused: Option<String>,
 }
@@ -42,7 +44,8 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
                 reasoning: reasoning(&route.reason, route.rule.as_deref(), route.suggestion.as_deref()),
                 alternatives: route.alternatives.clone(),
             });
-            Routed { candidates: route.candidates, stripped: route.stripped_text, decided, refused: None }
+            let suggestion = route.suggestion.unwrap_or_default();
+            Routed { candidates: route.candidates, stripped: route.stripped_text, decided, suggestion, refused: None }
         }
         Err(why) => {
             metrics::counter!("annie_routes_refused_total").increment(1);

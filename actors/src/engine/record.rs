@@ -48,7 +48,8 @@ pub(super) async fn begin(
         // It was cancelled or held back while its facts were read.
         return Ok(());
     };
-    let Beginning { mode, facts, limits, route } = beginning;
+    let Beginning { mode, mut facts, limits, route } = beginning;
+    facts.suggestion = route.suggestion;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
     let mut events = vec![new(mode_decided(mode, inbound.mode.is_some()))];
     if let Some(decided) = route.decided {

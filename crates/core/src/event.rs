@@ -106,6 +106,9 @@ pub struct PromptFacts {
     /// What the model is given in place of the user's words: a prompt skill that the user invoked by `/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spoken: Option<String>,
+    /// What the user is told below the answer: that a rule would have another backend do it. Or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub suggestion: String,
     /// How the answer should sound, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tone: String,

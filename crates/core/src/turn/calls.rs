@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::run::{AgentRun, OpenCall, Phase, RunKind};
+use super::{
+    advice::advice,
+    run::{AgentRun, OpenCall, Phase, RunKind},
+};
 use crate::{
     context::clip,
     event::{Action, Mode, PlannedSkill, ResolvedCall},
@@ -120,9 +123,17 @@ impl AgentRun {
     /// use the same one again in the next round.
     pub fn skill_finished(&mut self, intent: IntentId, outcome: &Outcome) -> bool {
         let bytes_max = self.result_bytes_max;
+        if self.awaited(intent).is_none() {
+            return false;
+        }
+        let advice = self.advise(outcome);
         let Some(open) = self.awaited(intent) else { return false };
         let text = outcome.to_llm_string();
-        open.result = Some(with_warning(clip(&text, bytes_max).into_owned(), open.warning.as_deref()));
+        let mut shown = clip(&text, bytes_max).into_owned();
+        if let Some(advice) = advice {
+            shown.push_str(&format!("\nNext: {advice}"));
+        }
+        open.result = Some(with_warning(shown, open.warning.as_deref()));
         let (skill, arguments) = guarded(&open.call);
         self.guard.record(&skill, &arguments, Some(&text), false);
         let line = first_line(&outcome.data);
@@ -141,6 +152,15 @@ impl AgentRun {
             self.skip_the_rest();
         }
         true
+    }
+
+    /// What to try after a failure, by how often this kind of failure came before.
+    fn advise(&mut self, outcome: &Outcome) -> Option<&'static str> {
+        let kind = outcome.error_type.as_deref().filter(|_| !outcome.status.is_ok())?;
+        let before = self.failures.get(kind).copied().unwrap_or(0);
+        let advice = advice(outcome, before)?;
+        self.failures.insert(kind.to_owned(), before.saturating_add(1));
+        Some(advice)
     }
 
     /// What is not run does not count.

@@ -246,7 +246,9 @@ impl Turn {
         let all_reported = self.plan.unreported().next().is_none();
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
-            Ending::Said(text) => Some(self.main(answered(text.clone(), false))),
+            Ending::Said(text) => {
+                Some(self.main(answered(report::with_suggestion(text, &self.facts.suggestion), false)))
+            }
             // What was dispatched may finish: its results belong into the report.
             Ending::Tripped(why) => all_reported.then(|| self.main(answered(report::paused(self, why), true))),
             Ending::GaveUp(why) => Some(

@@ -6,6 +6,7 @@
 //! it in one append, and then starts those outstanding directives that are not under way. After a crash it does the same
 //! from the log: the directives come back under the same ids.
 
+mod advice;
 mod calls;
 mod conversation;
 mod decide;

@@ -43,6 +43,11 @@ pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> S
     text
 }
 
+/// An answer, and below it who would have done it by the rules (S3 10.7, suggest mode).
+pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
+    if suggestion.is_empty() { text.to_owned() } else { format!("{text}\n\n({suggestion})") }
+}
+
 /// A sub-agent's status and text.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {

@@ -1,6 +1,8 @@
 //! One agent's loop: think, act, think … until it has something to say (S0 4, S4 3.1). The same code for the agent that
 //! answers the user and for sub-agents; they differ in kind and limits.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -136,6 +138,9 @@ pub struct AgentRun {
     /// The round that was begun on a backend that works by itself, as the log tells: a live Engine waits for its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began: Option<u32>,
+    /// How often each kind of failure came, where there is advice for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) failures: BTreeMap<String, u32>,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -165,6 +170,7 @@ impl AgentRun {
             undone: Vec::new(),
             in_doubt: Vec::new(),
             began: None,
+            failures: BTreeMap::new(),
             nudged: false,
             wrapping_up: false,
         }

@@ -37,7 +37,9 @@ pub(super) fn reason(result: &str) -> String {
     let told: Vec<&str> = text
         .lines()
         .take_while(|line| {
-            !["Error type:", "Usage:", "Try `", "Detail:", "Already tried:"].iter().any(|m| line.starts_with(m))
+            !["Error type:", "Usage:", "Try `", "Detail:", "Already tried:", "Next:"]
+                .iter()
+                .any(|m| line.starts_with(m))
         })
         .filter(|line| !line.starts_with("Suggested alternatives:"))
         .collect();

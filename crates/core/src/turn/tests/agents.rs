@@ -280,3 +280,18 @@ fn an_agent_keeps_what_it_did_over_a_restart() {
     w.agent_replies("a", "Both.", &[]);
     assert_eq!(report(&w), (ReportStatus::Completed, "Both.".to_owned(), 2));
 }
+
+#[test]
+fn after_each_failure_of_a_kind_the_model_is_told_what_to_try_next_until_nothing_is_left() {
+    let mut w = by_commands();
+    let mut said = Vec::new();
+    for n in 0..3 {
+        w.agent_replies("a", &cmd(&format!("tasks.search --query q{n}")), &[]);
+        w.skill_ends(&agent("a"), 0, Outcome::permanent("empty_result", "nothing"));
+        said.push(w.last_shown_to("a"));
+    }
+    for (shown, next) in said.iter().zip(["Ask more broadly.", "Look in another place.", "Nothing else is left to try"])
+    {
+        assert!(shown.contains(&format!("\nNext: {next}")), "{shown}");
+    }
+}

@@ -60,6 +60,7 @@ impl World {
             timezone: "Europe/Prague".into(),
             local_now: "2026-11-21 14:05 Saturday".into(),
             spoken: None,
+            suggestion: String::new(),
             tone: String::new(),
             todo_summary: String::new(),
             memories: vec!["Bob prefers email".into()],
