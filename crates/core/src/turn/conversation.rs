@@ -258,7 +258,7 @@ impl Conversation {
             opening::seed_history(&mut self.history, &inbound.preamble);
         }
         inbound.preamble.clear();
-        let lane = Lane::of(inbound.priority);
+        let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let opening = opening::open(&mut self.history, paused, &inbound, facts, limits);
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
@@ -279,7 +279,8 @@ impl Conversation {
             owes_results: false,
             route: route.to_vec(),
             lane,
-            aside: false,
+            // It waits for tasks that may take as long as they like: nobody stands behind it.
+            aside: waits,
             suspended: false,
             deferral: Deferral::default(),
             clock: Clock::starting(at),

@@ -79,6 +79,10 @@ impl Turn {
                 self.restart_clock(at);
             }
             EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
+                if *round == 1 && !self.inbound.after.is_empty() {
+                    // Until now it may have waited for others.
+                    self.restart_clock(at);
+                }
                 self.main_replied(*round, text, calls, usage);
             }
             _ if agent.is_orchestrator() => {

@@ -231,10 +231,11 @@ impl Conversation {
     /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
     #[must_use]
     pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
-        let turns = self.turns.iter().filter(|t| !t.suspended && !t.cancelled).filter_map(|t| {
-            let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
-            Some((at, t.task, hard))
-        });
+        let turns =
+            self.turns.iter().filter(|t| !t.suspended && !t.cancelled && !t.may_wait_for_others()).filter_map(|t| {
+                let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
+                Some((at, t.task, hard))
+            });
         // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
         let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
             let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
@@ -288,6 +289,11 @@ impl Turn {
     /// Its deadlines count anew; before it may go on they do not count.
     pub(super) fn restart_clock(&mut self, at: Micros) {
         self.clock = Clock::starting(self.deferral.until.map_or(at, |until| until.max(at)));
+    }
+
+    /// Whether it may still wait for the tasks that go before it, as far as it is known here: nothing has come of it yet.
+    fn may_wait_for_others(&self) -> bool {
+        !self.inbound.after.is_empty() && self.main.awaits(1)
     }
 
     /// Whether a message steers it.

@@ -306,3 +306,19 @@ fn a_turn_that_was_put_off_is_not_to_blame_for_what_dies_meanwhile() {
     assert!(w.finals(task).is_empty());
     assert_eq!(w.conv.turn(task).map(|t| t.crashes), Some(0));
 }
+
+#[test]
+fn what_waits_for_other_tasks_holds_nobody_up_and_has_no_deadlines_until_its_first_round() {
+    let mut w = World::new();
+    let other = w.log.len() as u128 + 77;
+    let before = TaskId::from_uuid(uuid::Uuid::from_u128(other));
+    let waits = w.receive(Inbound { after: vec![before], ..World::inbound("Then this") });
+    let next = w.say("And now?");
+    assert!(w.conv.turn(waits).is_some() && w.conv.turn(next).is_some(), "the one behind it has begun");
+    w.on(next).replies("Now.", &[]);
+    assert_eq!(w.conv.next_deadline(&Deadlines::default()), None);
+    w.wait_ms(3_600_000);
+    w.on(waits).replies("", &[tool("1", "get_skill", &json!({}))]);
+    let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert!(task == waits && !hard && at > w.now, "{at}");
+}
