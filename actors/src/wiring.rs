@@ -7,10 +7,9 @@ use annie_core::{
     event::Mode,
     ids::NodeIncarnation,
     limits::{Deadlines, TurnLimits},
-    message::ModelError,
     notice::NotifyLimits,
     ports::{Catalog, Env, Model, SkillRunner, Store},
-    route::{BackendFacts, FailOver, RouteMode, RouteTable, fail_over},
+    route::{BackendFacts, RouteMode, RouteTable},
 };
 
 use crate::{
@@ -138,21 +137,6 @@ impl Routing {
 
     fn is_first(&self, name: &str) -> bool {
         self.facts.first().is_some_and(|f| f.name == name)
-    }
-
-    /// Who may run a round that this backend of its route has failed, in order.
-    #[must_use]
-    pub fn after(&self, route: &[String], failed: &str, error: &ModelError) -> Vec<String> {
-        let of = |name: &str| self.facts.iter().find(|f| f.name == name);
-        let Some(by) = of(failed) else { return Vec::new() };
-        let size = |name: &str| of(name).map_or(0, |f| f.context_tokens_max.unwrap_or(u32::MAX));
-        let how = fail_over(error, by);
-        let may = |name: &&String| match how {
-            FailOver::No => false,
-            FailOver::Next => true,
-            FailOver::Larger => size(name) > size(failed),
-        };
-        route.iter().filter(|name| *name != failed).filter(may).cloned().collect()
     }
 }
 

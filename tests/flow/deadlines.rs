@@ -75,7 +75,7 @@ async fn after_the_soft_deadline_the_next_round_is_asked_to_come_to_an_end() {
     let said = say(&world, "test", Some(Priority::High)).await;
     eventually("the soft deadline passes", async || {
         let log = world.log(said.conversation).await;
-        (count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false })) == 1).then_some(())
+        (count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false, letters: None })) == 1).then_some(())
     })
     .await;
     gate.add_permits(2);

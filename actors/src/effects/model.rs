@@ -64,7 +64,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
         let done = call_once(&wiring, &call, route.clone()).await;
         ran_ms += done.ran_ms;
         let rest = match &done.result {
-            Err(error) => wiring.routing.after(&route, &done.backend, error),
+            Err(error) => route::stand_ins(&route, &done.backend, error, &wiring.routing.facts),
             Ok(_) => Vec::new(),
         };
         if rest.is_empty() {

@@ -50,7 +50,8 @@ pub(super) async fn strike(ctx: &Context<Engine>, state: &mut EngineState) -> Re
     let now: Micros = ctx.now();
     match next(state) {
         Some((at, task, hard)) if at <= now => {
-            let body = EventBody::DeadlinePassed { hard };
+            let letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.letters.clone());
+            let body = EventBody::DeadlinePassed { hard, letters };
             record::record(ctx, state, task, AgentId::orchestrator(), body).await
         }
         _ => record::go_on(ctx, state).await,

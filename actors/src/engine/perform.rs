@@ -114,6 +114,6 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         epoch: state.epoch,
         route: turn.route.clone(),
         after: turn.inbound.after.clone(),
-        shift_ms: turn.inbound.mood.map_or(0, |m| m.order_shift_ms),
+        shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
     })
 }

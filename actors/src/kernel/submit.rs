@@ -185,8 +185,10 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
     let task = TaskId::from_uuid(env.uuid());
     let conversation = conversation_of(wiring, &message);
     let mood = message.emotion.map(|(emotion, intensity)| mood(emotion, intensity));
-    let classified = classify(&message.source, &message.text, message.priority);
-    let classified = mood.as_ref().map_or_else(|| classified.clone(), |mood| classified.clone().felt(mood));
+    let mut classified = classify(&message.source, &message.text, message.priority);
+    if let Some(mood) = &mood {
+        classified = classified.felt(mood);
+    }
     let is_order = !message.verbatim && is_order(wiring, &message, conversation).await;
     let mut held = Held { scheduler: &wiring.scheduler, task, used: false };
     let priority = classified.priority;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
-    letter::{Letter, LetterState, Strategy},
+    letter::{Letter, LetterLimits, LetterState, Strategy},
     limits::TurnLimits,
     message::{Finish, ModelError, Usage},
     outcome::Outcome,
@@ -424,6 +424,9 @@ pub enum EventBody {
     DeadlinePassed {
         /// The hard one, which ends or defers the task; the soft one asks its model to come to an end.
         hard: bool,
+        /// What becomes of a dead letter, where the turn that would say so has not begun; nothing means the defaults.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        letters: Option<LetterLimits>,
     },
     /// The task goes on later; until then others go first.
     Deferred {

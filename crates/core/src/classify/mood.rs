@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{event::Priority, time::Micros};
+use crate::event::Priority;
 
 /// Below this intensity a signal changes nothing: it may be a misreading.
 pub const INTENSITY_MIN: f32 = 0.4;
@@ -101,22 +101,19 @@ pub struct Mood {
     /// [`ORDER_SHIFT_MS_MAX`], and 0 or less: nobody is put back for feeling something.
     #[serde(default)]
     pub order_shift_ms: i64,
-    /// Whether what the system wants to do for this person waits until the mood is over.
-    #[serde(default)]
-    pub defers_proactive: bool,
 }
 
 impl Default for Mood {
     fn default() -> Self {
-        Self { brevity: Brevity::Normal, nudges: true, lift: None, order_shift_ms: 0, defers_proactive: false }
+        Self { brevity: Brevity::Normal, nudges: true, lift: None, order_shift_ms: 0 }
     }
 }
 
 impl Mood {
-    /// A waiting anchor as this mood has it.
+    /// By how much a waiting anchor is moved, whatever was stored, in milliseconds.
     #[must_use]
-    pub fn shifted(&self, anchor: Micros) -> Micros {
-        anchor.plus_ms(self.order_shift_ms.clamp(-ORDER_SHIFT_MS_MAX, 0))
+    pub fn shift_ms(&self) -> i64 {
+        self.order_shift_ms.clamp(-ORDER_SHIFT_MS_MAX, 0)
     }
 }
 
@@ -136,21 +133,16 @@ pub fn mood(emotion: Emotion, intensity: f32) -> Mood {
             nudges: false,
             lift: is_sure.then_some(Priority::High),
             order_shift_ms: sooner(ORDER_SHIFT_MS_MAX, intensity),
-            defers_proactive: is_sure,
         },
         Emotion::Stressed => Mood {
             brevity: Brevity::Short,
             nudges: false,
             order_shift_ms: sooner(ORDER_SHIFT_MS_MAX / 2, intensity),
-            defers_proactive: is_sure,
             ..usual
         },
-        Emotion::Tired => Mood {
-            brevity: if is_sure { Brevity::Minimal } else { Brevity::Short },
-            nudges: false,
-            defers_proactive: is_sure,
-            ..usual
-        },
+        Emotion::Tired => {
+            Mood { brevity: if is_sure { Brevity::Minimal } else { Brevity::Short }, nudges: false, ..usual }
+        }
         Emotion::Happy => usual,
         Emotion::Curious => Mood { brevity: Brevity::Full, ..usual },
     }

@@ -14,7 +14,7 @@ mod understand;
 pub(crate) mod words;
 
 pub use resolve::{Resolution, resolve};
-pub use say::{Style, say, say_refused};
+pub use say::{Style, say};
 pub use understand::understand;
 
 use crate::{

@@ -34,24 +34,6 @@ pub fn say(command: &JobCommand, found: &Resolution, jobs: &[JobLine], style: St
     }
 }
 
-/// The answer to a command that could not be carried out; `why` is the reason as a clause: "the queue is full".
-#[must_use]
-pub fn say_refused(command: &JobCommand, found: &Resolution, jobs: &[JobLine], why: &str, style: Style) -> String {
-    let JobRequest::Act { verb, .. } = &command.request else { return format!("I cannot tell now: {why}.") };
-    let what = match found {
-        Resolution::One(id) | Resolution::Already(id) => title(*id, jobs, style),
-        _ => "them".to_owned(),
-    };
-    let could = match verb {
-        Verb::First => format!("do {what} first"),
-        Verb::Urgent => format!("make {what} urgent"),
-        Verb::Cancel => format!("cancel {what}"),
-        Verb::Pause => format!("pause {what}"),
-        Verb::Resume => format!("go on with {what}"),
-    };
-    format!("I could not {could}: {}.", why.trim_end_matches('.'))
-}
-
 fn acted(verb: Verb, target: &Target, found: &Resolution, jobs: &[JobLine], style: Style) -> String {
     match found {
         Resolution::One(id) => done(verb, *id, jobs, style),

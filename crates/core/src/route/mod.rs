@@ -1,9 +1,9 @@
 //! Which backend a request goes to (S3 10): rules as data, never a model; the name that a user calls a backend by; who may
 //! stand in for whom; how much a provider lets through, and whether it is well. Pure: time and facts come in.
 //!
-//! [`RouteTable`] checks and compiles the rules once, [`choose`] applies them to one request, [`pick`] takes the candidate
-//! that is ready, [`Window`] and [`Health`] say which ones are, and [`hand_over`] is what a backend is told that works by
-//! itself.
+//! [`RouteTable`] checks and compiles the rules once, [`choose`] applies them to one request, [`Window`] and
+//! [`Health`] say which of its candidates are ready, [`stand_ins`] who may follow one that failed, and [`hand_over`] is what a
+//! backend is told that works by itself.
 
 mod called;
 mod choose;
@@ -12,7 +12,6 @@ mod facts;
 mod fail_over;
 mod hand_over;
 mod health;
-mod pick;
 mod rules;
 mod table;
 mod window;
@@ -20,10 +19,9 @@ mod window;
 pub use choose::{Asked, NoRoute, Route, RouteMode, Unfit, choose};
 pub use defaults::default_rules;
 pub use facts::{BackendFacts, Cost, Privacy, RateWindow};
-pub use fail_over::{FailOver, fail_over};
+pub use fail_over::stand_ins;
 pub use hand_over::hand_over;
 pub use health::{Health, HealthState};
-pub use pick::{Pick, Readiness, pick};
 pub use rules::{Fallback, Preference, RouteRule, Target, When};
 pub use table::{RouteTable, RouteTableError};
 pub use window::{Shut, ShutBy, Window};

@@ -274,23 +274,11 @@ fn rules_survive_being_written_and_read() {
 }
 
 #[test]
-fn the_first_candidate_that_is_ready_begins_and_otherwise_the_wait_is_the_shortest() {
-    let route = automatic("hello");
-    let at = |gpu, coder| pick(&route, move |name| if name == "gpu" { gpu } else { coder });
-    let shut = |us| Readiness::Shut { until: Micros(us) };
-    assert_eq!(at(Readiness::Free, Readiness::Free), Pick::Start { backend: "gpu" });
-    assert_eq!(at(Readiness::Busy, Readiness::Free), Pick::Start { backend: "coder" });
-    assert_eq!(at(shut(5), Readiness::Busy), Pick::Wait { backend: "coder", until: None });
-    assert_eq!(at(Readiness::Busy, Readiness::Busy), Pick::Wait { backend: "gpu", until: None });
-    assert_eq!(at(shut(9), shut(5)), Pick::Wait { backend: "coder", until: Some(Micros(5)) });
-}
-
-#[test]
 fn only_failures_that_another_backend_may_not_have_are_passed_on() {
     let mut facts = pool();
     let after = |route: &Route, facts: &[BackendFacts], kind, started| {
         let error = ModelError { after_first_token: started, ..ModelError::new(kind, "") };
-        route.after(route.primary(), &error, facts).map(str::to_owned)
+        stand_ins(&route.candidates, route.primary(), &error, facts).into_iter().next()
     };
     let (hello, video) = (automatic("hello"), automatic("https://youtu.be/x"));
     for kind in [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Unavailable, Kind::Timeout, Kind::Truncated] {
@@ -305,4 +293,8 @@ fn only_failures_that_another_backend_may_not_have_are_passed_on() {
     assert_eq!(after(&hello, &facts, Kind::Overflow, false).as_deref(), Some("coder"), "unknown is tried");
     facts[1].context_tokens_max = Some(8_000);
     assert_eq!(after(&hello, &facts, Kind::Overflow, false), None);
+    let failed = ModelError::new(Kind::Unavailable, "");
+    let route = &hello.candidates;
+    assert_eq!(stand_ins(route, "coder", &failed, &facts), ["gpu"], "one that was busy when the round was given out");
+    assert!(stand_ins(route, "gone", &failed, &facts).is_empty());
 }

@@ -228,7 +228,7 @@ impl Conversation {
             EventBody::Ordered { verb, targets, text } => self.ordered(task, *verb, targets, text),
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
             EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
-            EventBody::DeadlinePassed { hard: true } if self.pending_late(task) => {}
+            EventBody::DeadlinePassed { hard: true, letters } if self.pending_late(task, letters.as_ref()) => {}
             _ => {
                 let at = self.at;
                 let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };

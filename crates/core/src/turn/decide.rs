@@ -12,7 +12,7 @@ use super::{
 use crate::{
     event::{AgentReport, EventBody, Inbound, Priority, ReportStatus},
     ids::AgentId,
-    letter::{Letter, LetterLimits, Strategy},
+    letter::{Letter, Strategy},
     message::{ModelError, ModelErrorKind, Usage},
     plan::{Node, NodeState},
     time::Micros,
@@ -47,8 +47,6 @@ impl Conversation {
 /// What becomes of a message that could not begin in time (S3 5.3.5). Work that nobody waits for gets a second term.
 fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
     let class = pending.inbound.priority;
-    // The limits are read when a turn begins, and this one has not.
-    let limits = LetterLimits::default();
     let terms = if matches!(class, Priority::Normal | Priority::Low) { 2 } else { 1 };
     if pending.late < terms {
         return None;
@@ -57,7 +55,7 @@ fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
     let is_kept = !matches!(class, Priority::Realtime | Priority::Background);
     let letter = is_kept.then(|| {
         let letter = letter_of(&pending.inbound, now, &[], &reason);
-        Letter { retry_at: limits.retry_at(class, letter.since, now), ..letter }
+        Letter { retry_at: pending.letters.retry_at(class, letter.since, now), ..letter }
     });
     let text = match class {
         Priority::Realtime => report::TROUBLE.to_owned(),

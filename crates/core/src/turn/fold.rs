@@ -57,8 +57,8 @@ impl Turn {
         match body {
             // What was held back meanwhile has no deadlines.
             EventBody::DeadlinePassed { .. } if self.suspended => {}
-            EventBody::DeadlinePassed { hard: false } => self.wrap_up(),
-            EventBody::DeadlinePassed { hard: true } => self.clock.hard_passed = true,
+            EventBody::DeadlinePassed { hard: false, .. } => self.wrap_up(),
+            EventBody::DeadlinePassed { hard: true, .. } => self.clock.hard_passed = true,
             EventBody::Deferred { until, .. } if self.deferral.until == Some(*until) => {}
             EventBody::Deferred { until, .. } => {
                 self.deferral =

@@ -11,6 +11,7 @@ use crate::{
     context::Exchange,
     event::{EventBody, Inbound, OrderVerb, Priority},
     ids::TaskId,
+    letter::LetterLimits,
     limits::{Deadline, Deadlines},
     time::Micros,
 };
@@ -33,13 +34,15 @@ pub struct Pending {
     pub held: bool,
     /// How often its hard deadline has passed.
     pub late: u32,
+    /// What becomes of its dead letter, as told with the last of those.
+    pub letters: LetterLimits,
 }
 
 impl Pending {
     pub(super) fn new(task: TaskId, inbound: Inbound, at: Micros) -> Self {
         let accepted_at = at;
         let at = inbound.not_before.map_or(at, |due| due.max(at));
-        Self { task, inbound, accepted_at, at, held: false, late: 0 }
+        Self { task, inbound, accepted_at, at, held: false, late: 0, letters: LetterLimits::default() }
     }
 
     /// When it is due, if that was said.
@@ -194,11 +197,12 @@ impl Conversation {
     }
 
     /// A message that has waited too long; while it is held back it may. Says whether there is one.
-    pub(super) fn pending_late(&mut self, task: TaskId) -> bool {
+    pub(super) fn pending_late(&mut self, task: TaskId, letters: Option<&LetterLimits>) -> bool {
         let at = self.at;
         let Some(pending) = self.inbox.iter_mut().find(|p| p.task == task) else { return false };
         if !pending.held {
             pending.late = pending.late.saturating_add(1);
+            pending.letters = letters.cloned().unwrap_or_default();
             pending.at = at;
         }
         true

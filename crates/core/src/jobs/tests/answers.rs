@@ -173,16 +173,6 @@ fn every_command_has_its_answer() {
 }
 
 #[test]
-fn a_refusal_says_why() {
-    let jobs = three();
-    let command = understand("do number 3 first").unwrap();
-    assert_eq!(
-        say_refused(&command, &Resolution::One(task(3)), &jobs, "you have 3 urgent jobs already", Style::Short),
-        "I could not do \"Write the daily reflection\" first: you have 3 urgent jobs already."
-    );
-}
-
-#[test]
 fn long_titles_are_cut_between_words() {
     let jobs = [waiting(1, "Find out which of the many\nheat pumps on the market is the quietest at night")];
     assert_eq!(

@@ -14,8 +14,8 @@ use crate::{
     outcome::Outcome,
 };
 
-const HARD: EventBody = EventBody::DeadlinePassed { hard: true };
-const SOFT: EventBody = EventBody::DeadlinePassed { hard: false };
+const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
+const SOFT: EventBody = EventBody::DeadlinePassed { hard: false, letters: None };
 
 fn letter(w: &World, task: TaskId) -> Option<Letter> {
     let EventBody::Failed { letter, .. } = w.finals(task)[0] else { panic!("no failure: {:?}", w.finals(task)) };
@@ -321,4 +321,17 @@ fn what_waits_for_other_tasks_holds_nobody_up_and_has_no_deadlines_until_its_fir
     w.on(waits).replies("", &[tool("1", "get_skill", &json!({}))]);
     let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
     assert!(task == waits && !hard && at > w.now, "{at}");
+}
+
+#[test]
+fn the_letter_of_a_message_that_never_began_keeps_to_the_limits_of_its_house() {
+    let mut w = World::new();
+    w.slow_facts = true;
+    let task = w.say_as(Priority::Normal, "Much");
+    let letters = crate::letter::LetterLimits { retry_after_ms: 60_000, ..crate::letter::LetterLimits::default() };
+    for _ in 0..2 {
+        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: Some(letters.clone()) });
+    }
+    let passed = w.log.iter().rfind(|e| matches!(e.body, EventBody::DeadlinePassed { .. })).expect("it is late").at;
+    assert_eq!(letter(&w, task).and_then(|l| l.retry_at), Some(passed.plus_ms(60_000)));
 }

@@ -113,7 +113,7 @@ fn an_order_has_no_class_no_lane_and_no_deadline() {
     assert_eq!(w.conv.next_deadline(&crate::limits::Deadlines::default()), None);
     w.suspend(task);
     w.make(task, Priority::Low);
-    w.happens(task, EventBody::DeadlinePassed { hard: true });
+    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
     understood(&mut w, task, OrderVerb::Tell, &[]);
     carried_out(&mut w, task);
     assert_eq!(w.ending(task).0, "answered");

@@ -330,7 +330,7 @@ fn do_with(w: &mut World, task: TaskId, control: Control) {
         Control::Suspend => w.suspend(task),
         Control::Continue => w.let_go_on(task),
         Control::Make(class) => w.make(task, class),
-        Control::DeadlinePassed(hard) => w.happens(task, EventBody::DeadlinePassed { hard }),
+        Control::DeadlinePassed(hard) => w.happens(task, EventBody::DeadlinePassed { hard, letters: None }),
     }
 }
 

@@ -134,7 +134,7 @@ impl World {
     pub fn deadline(&mut self) -> Option<(TaskId, bool)> {
         let (at, task, hard) = self.conv.next_deadline(&Deadlines::default())?;
         self.now = self.now.max(at);
-        self.happens(task, EventBody::DeadlinePassed { hard });
+        self.happens(task, EventBody::DeadlinePassed { hard, letters: None });
         let next = self.conv.next_deadline(&Deadlines::default());
         assert_ne!(next, Some((at, task, hard)), "it passes once");
         Some((task, hard))
