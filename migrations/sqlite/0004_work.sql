@@ -6,6 +6,12 @@ ALTER TABLE tasks ADD COLUMN not_before INTEGER;
 ALTER TABLE tasks ADD COLUMN after_ids TEXT;
 -- When it was last held back or let go on.
 ALTER TABLE tasks ADD COLUMN held_at INTEGER;
+-- It is an order about tasks, which takes no place in the queue.
+ALTER TABLE tasks ADD COLUMN is_order INTEGER NOT NULL DEFAULT 0;
+-- It takes no place unless it finds no turn to steer.
+ALTER TABLE tasks ADD COLUMN is_steer INTEGER NOT NULL DEFAULT 0;
+-- The task whose answer is its answer too.
+ALTER TABLE tasks ADD COLUMN joins BLOB;
 
 DROP INDEX tasks_open;
 CREATE INDEX tasks_open ON tasks (received_at, id) WHERE state IN ('queued', 'running', 'suspended');

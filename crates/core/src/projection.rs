@@ -36,6 +36,12 @@ pub enum Change {
         not_before: Option<Micros>,
         /// It starts when these have ended.
         after: Vec<TaskId>,
+        /// It is an order about tasks.
+        is_order: bool,
+        /// It joins the turn under way, if there is one.
+        is_steer: bool,
+        /// The task whose answer is its answer too.
+        joins: Option<TaskId>,
         /// When.
         at: Micros,
     },
@@ -256,6 +262,9 @@ fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
         priority: inbound.priority,
         not_before: inbound.not_before,
         after: inbound.after.clone(),
+        is_order: inbound.order,
+        is_steer: inbound.steer,
+        joins: inbound.same_as,
         at,
     };
     let retried = inbound.retry.as_ref().map(|retry| Change::LetterMoved {

@@ -243,6 +243,15 @@ pub struct TaskRow {
     /// It starts when these have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<TaskId>,
+    /// It is an order about tasks: the kernel carries it out, without a place in the queue.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_order: bool,
+    /// It joins the turn under way, and has no place of its own unless there is none that takes it in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_steer: bool,
+    /// The task whose answer is its answer too, if that one was open when it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<TaskId>,
     /// When it was last held back or let go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_at: Option<Micros>,

@@ -208,8 +208,20 @@ impl Data {
     }
 
     fn open_task(&mut self, id: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } =
-            change
+        let Change::TaskOpened {
+            task,
+            client_id,
+            text_sha256,
+            title,
+            source,
+            priority,
+            not_before,
+            after,
+            is_order,
+            is_steer,
+            joins,
+            at,
+        } = change
         else {
             return;
         };
@@ -228,6 +240,9 @@ impl Data {
                 received_at: *at,
                 not_before: *not_before,
                 after: after.clone(),
+                is_order: *is_order,
+                is_steer: *is_steer,
+                joins: *joins,
                 held_at: None,
                 started_at: None,
                 ended_at: None,

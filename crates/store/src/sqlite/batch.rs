@@ -11,14 +11,14 @@ use super::statements::{Cell, Statements};
 /// Most rows in one statement.
 pub(super) const ROWS_MAX: usize = 512;
 /// Most values of a row, as many as [`VIEW`] has columns beside the kind.
-const CELLS_MAX: usize = 12;
+const CELLS_MAX: usize = 15;
 /// Up to so many rows every number has its own text; beyond, numbers are rounded up.
 const EXACT_ROWS_MAX: usize = 16;
 
-const VIEW: &str = "CREATE TEMP VIEW batch (kind, a, b, c, d, e, f, g, h, i, j, k, l) AS \
-     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;";
+const VIEW: &str = "CREATE TEMP VIEW batch (kind, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o) AS \
+     SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;";
 const INSERT: &str = "INSERT INTO batch VALUES ";
-const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// What a row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +79,8 @@ impl Kind {
             }
             Self::Task => {
                 "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
-                 received_at, not_before, after_ids, state) VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, \
-                 new.h, new.i, new.j, new.k, new.l, 'queued');"
+                 received_at, not_before, after_ids, is_order, is_steer, joins, state) VALUES (new.a, new.b, new.c, new.d, \
+                 new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued');"
             }
             // Of an open task only: it stands before the row that ends it.
             Self::Letter => {

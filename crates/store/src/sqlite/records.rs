@@ -23,18 +23,18 @@ const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, ow
      FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, held_at, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+     after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
 const MESSAGE: &str = "SELECT id, conversation_id, seq, text_sha256 FROM tasks WHERE user_id = $1 AND client_id = $2";
 const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
-     after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
+     after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
      ORDER BY received_at DESC, id DESC LIMIT $2";
 pub(super) const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 \
+     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 \
      AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
-     not_before, after_ids, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
+     not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks WHERE received_at < $1 AND user_id = $3 \
      AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
 
 const INTENTS: &str = "SELECT id, task_id, skill, effect, state, attempts FROM intents WHERE task_id = $1 \
@@ -160,6 +160,9 @@ fn task_of(row: &SqliteRow) -> Result<TaskRow, StoreError> {
         received_at: row.at()?,
         not_before: row.maybe_at()?,
         after: row.maybe_json()?.unwrap_or_default(),
+        is_order: row.take()?,
+        is_steer: row.take()?,
+        joins: row.maybe_id(TaskId::from_uuid)?,
         held_at: row.maybe_at()?,
         started_at: row.maybe_at()?,
         ended_at: row.maybe_at()?,

@@ -189,8 +189,20 @@ impl Writes {
     }
 
     fn open_task(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
-        let Change::TaskOpened { task, client_id, text_sha256, title, source, priority, not_before, after, at } =
-            change
+        let Change::TaskOpened {
+            task,
+            client_id,
+            text_sha256,
+            title,
+            source,
+            priority,
+            not_before,
+            after,
+            is_order,
+            is_steer,
+            joins,
+            at,
+        } = change
         else {
             return;
         };
@@ -210,6 +222,9 @@ impl Writes {
             Cell::Number(at.0),
             not_before.map_or(Cell::Nothing, |at| Cell::Number(at.0)),
             if after.is_empty() { Cell::Nothing } else { list(after.iter().map(ToString::to_string)) },
+            Cell::Number(i64::from(*is_order)),
+            Cell::Number(i64::from(*is_steer)),
+            joins.map_or(Cell::Nothing, |into| Cell::Id(into.uuid())),
         ]);
     }
 

@@ -80,6 +80,7 @@ macro_rules! contract {
                 ],
                 tasks: [
                     what_a_task_waits_for_comes_back,
+                    what_takes_no_place_of_its_own_is_marked,
                     a_held_task_is_suspended_and_goes_on_where_it_was,
                     a_held_task_is_open_work,
                     a_deferred_task_keeps_its_state_and_its_time,

@@ -40,6 +40,27 @@ pub async fn what_a_task_waits_for_comes_back(store: Arc<dyn Store>) {
     assert_eq!((listed[0].not_before, listed[0].after.len()), (Some(Micros(70)), 2));
 }
 
+pub async fn what_takes_no_place_of_its_own_is_marked(store: Arc<dyn Store>) {
+    let messages = vec![
+        received_as(task(1), 1, |inbound| inbound.order = true),
+        received_as(task(2), 2, |inbound| inbound.steer = true),
+        received_as(task(3), 3, |inbound| inbound.same_as = Some(task(9))),
+        received_as(task(4), 4, |_| {}),
+    ];
+    commit(&*store, inbox(conversation(1), "ann", messages)).await.unwrap();
+    let wanted = [(false, false, None), (false, false, Some(task(9))), (false, true, None), (true, false, None)];
+    let marks = async || {
+        let listed = store.tasks(of("ann"), true, FAR, 9).await.unwrap();
+        listed.into_iter().map(|row| (row.is_order, row.is_steer, row.joins)).collect::<Vec<_>>()
+    };
+    assert_eq!(marks().await, wanted);
+    let first = row(&*store, 1).await;
+    assert!(first.is_order && !first.is_steer);
+    assert_eq!(row(&*store, 3).await.joins, Some(task(9)));
+    store.rebuild().await.unwrap();
+    assert_eq!(marks().await, wanted);
+}
+
 pub async fn a_held_task_is_suspended_and_goes_on_where_it_was(store: Arc<dyn Store>) {
     let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
     for (event, wanted) in [
