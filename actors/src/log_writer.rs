@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use annie_core::{
     event::{Event, EventBody},
     ids::{ConversationId, Seq},
-    ports::{Append, AppendError, Appended, Store},
+    ports::{Append, AppendError, Appended, Env, Store},
 };
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ use crate::{
     hub::{Hub, Live},
     letters::LettersMsg,
     notify::NotifyMsg,
-    observe::{Context, Handle, Named, Node, NodeError, SendError},
+    observe::{Context, Handle, Named, Node, NodeError, SendError, task_point},
     tasks::{Tasks, caught},
 };
 
@@ -162,8 +162,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
     state.commit.spawn((), async move {
         let started_us = env.clock.monotonic_us();
         let (appends, replies): (Vec<Append>, Vec<_>) = batch.into_iter().unzip();
-        let wait = Duration::from_millis(COMMIT_MS_MAX);
-        let Ok(Ok(results)) = tokio::time::timeout(wait, caught(args.store.commit(appends.clone()))).await else {
+        let Some(results) = commit(&args, &env, appends.clone()).await else {
             // Whether it is stored is not known: the askers lose their answers and find out from the log.
             tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit broke down or did not come back");
             drop(replies);
@@ -177,6 +176,8 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         for (append, result) in appends.into_iter().zip(&results) {
             announce(&args, append, result);
         }
+        // An error has nobody left to be told to: what was stored is stored, and was announced.
+        let _ = task_point(&env, "commit", "told").await;
         for (reply, result) in replies.into_iter().zip(results) {
             // Whoever asked may have died since.
             let _ = reply.send(result);
@@ -184,6 +185,15 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         // If it fails this life is over, and the next one starts afresh.
         me.tell(LogMsg::Flushed);
     });
+}
+
+/// Commits within a time; nothing if whether it is stored is not known.
+async fn commit(args: &LogArgs, env: &Env, appends: Vec<Append>) -> Option<Vec<Result<Appended, AppendError>>> {
+    task_point(env, "commit", "before").await.ok()?;
+    let wait = Duration::from_millis(COMMIT_MS_MAX);
+    let results = tokio::time::timeout(wait, caught(args.store.commit(appends))).await.ok()?.ok()?;
+    task_point(env, "commit", "after").await.ok()?;
+    Some(results)
 }
 
 /// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.

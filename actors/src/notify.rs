@@ -14,14 +14,14 @@ use annie_core::{
     event::Scope,
     ids::{OutboxId, TaskId, UserId},
     notice::{is_told_there, notice},
-    ports::{OutboxRow, StoreError},
+    ports::{OutboxRow, StoreError, StoreErrorKind},
     time::Micros,
 };
 use serde_json::{Value, json};
 
 use crate::{
     lookout::{Lookout, earlier, later, outcome},
-    observe::{Context, Named, Node, NodeError},
+    observe::{Context, Named, Node, NodeError, task_point},
     tasks::{Tasks, caught},
     wiring::Wiring,
 };
@@ -174,7 +174,9 @@ async fn deliver(wiring: &Wiring, heard: &HashSet<TaskId>) -> Result<Looked, Sto
         if !told.is_empty() {
             looked.delivered += told.len() as u64;
             is_less = true;
+            point(wiring, "before").await?;
             wiring.store.delivered(told, wiring.env.now()).await?;
+            point(wiring, "after").await?;
         }
         looked.next = None;
         for (user, words) in by_user {
@@ -205,6 +207,13 @@ async fn is_told(wiring: &Wiring, word: &OutboxRow, heard: &HashSet<TaskId>) -> 
     Ok(row.is_none_or(|row| row.state.is_ended() && row.not_before.is_none() && row.after.is_empty()))
 }
 
+/// A fault point before and after words are marked as delivered.
+async fn point(wiring: &Wiring, point: &str) -> Result<(), StoreError> {
+    let failed =
+        |why: NodeError| StoreError { kind: StoreErrorKind::Internal, what: "delivering words", detail: why.0 };
+    task_point(&wiring.env, "delivery", point).await.map_err(failed)
+}
+
 enum Told {
     Now,
     NotBefore(Micros),
@@ -221,7 +230,10 @@ async fn notify(wiring: &Wiring, user: UserId, words: Vec<OutboxRow>) -> Result<
     }
     let text = notice(&words);
     let ids: Vec<(OutboxId, TaskId)> = words.iter().map(|word| (word.id, word.task)).collect();
-    match wiring.store.notify(user.clone(), text, ids, now).await? {
+    point(wiring, "before").await?;
+    let noted = wiring.store.notify(user.clone(), text, ids, now).await?;
+    point(wiring, "after").await?;
+    match noted {
         Some(_) => {
             metrics::counter!("annie_notifications_total").increment(1);
             wiring.hub.announce_notice(&user);

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{BreakerArgs, RunAnswer, RunRequest};
 use crate::{
     log_writer::{LogError, append},
+    observe::task_point,
     tasks::caught,
 };
 
@@ -42,7 +43,11 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
         return not_run(RunAnswer::Done(find_out(args, env, &request).await));
     }
     if effect != Effect::Read {
-        match mark_started(args, env, &request).await {
+        let marked = match task_point(env, "run", "starting").await {
+            Ok(()) => mark_started(args, env, &request).await,
+            Err(why) => return not_run(RunAnswer::Done(Outcome::transient("not_started", why.to_string()))),
+        };
+        match marked {
             Ok(()) => {}
             Err(LogError::Refused(AppendError::Fenced)) => return not_run(RunAnswer::Fenced),
             Err(LogError::Refused(AppendError::AlreadyStarted(_))) => {
@@ -55,6 +60,9 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             }
         }
     }
+    if let Err(why) = task_point(env, "run", "started").await {
+        return Ran { answer: RunAnswer::Done(broke_off(&request, "broke_off", &why.to_string())), ran: true };
+    }
     let wait = Duration::from_millis(request.skill.timeout_ms);
     let ran = tokio::time::timeout(wait, caught(args.runner.run(call(args, env, &request)))).await;
     let outcome = match ran {
@@ -64,6 +72,10 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             let text = format!("{} did not finish within {} s.", request.skill.skill, wait.as_secs());
             broke_off(&request, "timeout", &text)
         }
+    };
+    let outcome = match task_point(env, "run", "ran").await {
+        Ok(()) => outcome,
+        Err(why) => broke_off(&request, "broke_off", &why.to_string()),
     };
     metrics::counter!(
         "annie_skill_runs_total", "skill" => request.skill.skill.clone(), "status" => outcome.status.as_str()

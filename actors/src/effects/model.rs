@@ -14,6 +14,7 @@ use annie_core::{
 use crate::{
     hub::Live,
     log_writer::append,
+    observe::task_point,
     scheduler::{PermitRequest, Verdict, acquire},
     tasks::caught,
     wiring::{Backend, Wiring},
@@ -88,19 +89,29 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         route,
     };
     let done = |result, backend, ran_ms| ModelDone { task: call.task, round: call.round, result, backend, ran_ms };
+    let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
     let permit = match acquire(wiring, wanted).await {
         Ok(permit) => permit,
-        Err(why) => return done(Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string())), String::new(), 0),
+        Err(why) => return done(unavailable(&why), String::new(), 0),
     };
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
-    let result = match wiring.backends.get(&backend) {
-        Some(endpoint) => run(wiring, call, endpoint).await,
-        None => Err(ModelError::new(ModelErrorKind::Unavailable, format!("there is no backend {backend:?}"))),
+    let result = match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
+        (Err(why), _) => unavailable(&why),
+        (Ok(()), Some(endpoint)) => run(wiring, call, endpoint).await,
+        (Ok(()), None) => unavailable(&format!("there is no backend {backend:?}")),
+    };
+    let result = match task_point(&wiring.env, "round", "replied").await {
+        Ok(()) => result,
+        Err(why) => unavailable(&why),
     };
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
     permit.give_back(ran_us / 1_000, Verdict::of(&result));
     measure(&backend, &result, ran_us);
+    let result = match task_point(&wiring.env, "round", "given_back").await {
+        Ok(()) => result,
+        Err(why) => unavailable(&why),
+    };
     done(result, backend, ran_us / 1_000)
 }
 

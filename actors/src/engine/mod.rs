@@ -264,7 +264,7 @@ impl Node for Engine {
             }
             EngineMsg::Hibernate => {
                 if state.conv.is_idle() {
-                    thaw::keep_snapshot(state).await;
+                    thaw::keep_snapshot(ctx, state).await?;
                 } else {
                     // Something came to an end just now that leads on: its next life goes on with it.
                     let (conversation, user) = (state.conv.id, state.conv.user.clone());

@@ -89,14 +89,16 @@ pub(super) async fn received_since(state: &EngineState) -> Result<Vec<Event>, No
 
 /// Keeps a snapshot if enough has happened since the last one. Only called when no wake-up is on its way, so that the state
 /// holds everything up to its place.
-pub(super) async fn keep_snapshot(state: &mut EngineState) {
+pub(super) async fn keep_snapshot(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let seq = state.conv.seq;
     if seq.0 < state.snapshot_at.0 + SNAPSHOT_EVERY {
-        return;
+        return Ok(());
     }
-    let Ok(json) = serde_json::to_string(&state.conv) else { return };
+    let Ok(json) = serde_json::to_string(&state.conv) else { return Ok(()) };
+    ctx.fault_point("snapshot").await?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state: json };
     if let Err(e) = state.wiring.store.put_snapshot(state.conv.id, state.epoch, snapshot).await {
         tracing::warn!(conversation = %state.conv.id, error = %e, "the snapshot could not be kept");
     }
+    ctx.fault_point("snapshot_kept").await
 }

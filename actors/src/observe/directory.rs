@@ -11,7 +11,11 @@ use std::{
     },
 };
 
-use annie_core::{ids::Incarnation, ports::Clock, time::Micros};
+use annie_core::{
+    ids::Incarnation,
+    ports::{Clock, FaultAction, Faults},
+    time::Micros,
+};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use ractor::{ActorCell, ActorId};
@@ -74,14 +78,37 @@ pub(crate) struct Meter {
     pub waits: AtomicBool,
     pub current: Mutex<&'static str>,
     pub recent: Mutex<VecDeque<&'static str>>,
+    /// What may happen to its messages on their way; nothing outside tests and chaos runs.
+    pub mail: Option<Mail>,
+}
+
+/// Who decides about an actor's messages on their way.
+pub(crate) struct Mail {
+    pub faults: Arc<dyn Faults>,
+    pub kind: &'static str,
+    pub path: Path,
+}
+
+impl Mail {
+    /// What strikes this message, or the answer to it.
+    pub fn at(&self, way: &str, message: &str) -> FaultAction {
+        self.faults.in_mail(self.kind, self.path.as_str(), &format!("{way}:{message}"))
+    }
+}
+
+impl fmt::Debug for Mail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mail").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// Kinds of recent messages that are kept for a crash record.
 const RECENT_MAX: usize = 20;
 
 impl Meter {
-    fn new() -> Self {
+    fn new(mail: Option<Mail>) -> Self {
         Self {
+            mail,
             depth: AtomicUsize::new(0),
             depth_high: AtomicUsize::new(0),
             handled: AtomicU64::new(0),
@@ -210,8 +237,8 @@ impl Directory {
         Incarnation(self.lives.fetch_add(1, Relaxed) + 1)
     }
 
-    pub(crate) fn new_meter() -> Arc<Meter> {
-        Arc::new(Meter::new())
+    pub(crate) fn new_meter(mail: Option<Mail>) -> Arc<Meter> {
+        Arc::new(Meter::new(mail))
     }
 
     pub(crate) fn insert(&self, path: Path, entry: Entry) {

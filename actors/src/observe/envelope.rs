@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use annie_core::ids::Incarnation;
+use annie_core::{ids::Incarnation, ports::FaultAction};
 use ractor::{ActorCell, ActorRef};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -102,6 +102,12 @@ impl<M: Named + Send + 'static> Addr<M> {
     /// # Errors
     /// If the mailbox is full or the actor is gone.
     pub fn cast(&self, msg: M) -> Result<(), SendError> {
+        if let Some(mail) = &self.meter.mail
+            && mail.at("mailbox", msg.name()) == FaultAction::Fail
+        {
+            self.meter.refused.fetch_add(1, Relaxed);
+            return Err(SendError::Overloaded);
+        }
         self.send(msg, self.mailbox_max)
     }
 
@@ -124,12 +130,25 @@ impl<M: Named + Send + 'static> Addr<M> {
     /// If it cannot be delivered, is not answered in time, or the actor dies over it.
     pub async fn call<R>(&self, wait: Duration, msg: impl FnOnce(oneshot::Sender<R>) -> M) -> Result<R, SendError> {
         let (reply, answer) = oneshot::channel();
-        self.cast(msg(reply))?;
+        let msg = msg(reply);
+        let name = msg.name();
+        self.cast(msg)?;
         match tokio::time::timeout(wait, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
+            Ok(Ok(answer)) => self.answered(name).await.map(|()| answer),
             Ok(Err(_)) => Err(SendError::Crashed),
             Err(_) => Err(SendError::Timeout),
         }
+    }
+
+    /// An answer came, unless a fault loses it or makes it late.
+    async fn answered(&self, name: &str) -> Result<(), SendError> {
+        let Some(mail) = &self.meter.mail else { return Ok(()) };
+        match mail.at("reply", name) {
+            FaultAction::Fail => return Err(SendError::Timeout),
+            FaultAction::Slow { wait_ms } => tokio::time::sleep(Duration::from_millis(u64::from(wait_ms))).await,
+            _ => {}
+        }
+        Ok(())
     }
 }
 

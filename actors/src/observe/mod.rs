@@ -11,4 +11,4 @@ mod tests;
 pub use directory::{Crash, Directory, NodeInfo, Path};
 pub use envelope::{Addr, Handle, SendError};
 pub use node::{ChildEnded, Context, EndKind, Named, Node, NodeError, StartError};
-pub(crate) use node::{System, ask_view, spawn};
+pub(crate) use node::{System, ask_view, spawn, task_point};

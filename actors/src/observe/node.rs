@@ -1,6 +1,6 @@
 //! What an actor of the tree is, and the wrapper that runs it.
 
-use std::{collections::HashMap, future::Future, marker::PhantomData, sync::Arc};
+use std::{collections::HashMap, future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use annie_core::{
     ids::Incarnation,
@@ -12,7 +12,7 @@ use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, Supervisio
 use serde_json::Value;
 
 use super::{
-    directory::{Crash, Directory, Entry, Meter, Path},
+    directory::{Crash, Directory, Entry, Mail, Meter, Path},
     envelope::{Addr, Depth, Envelope, Handle},
 };
 
@@ -183,7 +183,7 @@ impl<N: Node> Context<N> {
 
     /// A named fault point inside a handler, for faults between two steps of one message.
     pub(crate) async fn fault_point(&self, point: &str) -> Result<(), NodeError> {
-        strike(&self.system.env, N::KIND, &self.cell, point).await
+        strike(self, point).await
     }
 }
 
@@ -195,7 +195,8 @@ pub(crate) async fn spawn<C: Node>(
     parent: Option<ActorCell>,
 ) -> Result<Addr<C::Msg>, StartError> {
     let incarnation = system.directory.next_incarnation();
-    let meter = Directory::new_meter();
+    let mail = system.env.faults.clone().map(|faults| Mail { faults, kind: C::KIND, path: path.clone() });
+    let meter = Directory::new_meter(mail);
     let start = Start { system: system.clone(), path: path.clone(), incarnation, meter: meter.clone(), args };
     let started = match parent {
         Some(parent) => Actor::spawn_linked(None, Observed::<C>(PhantomData), start, parent).await,
@@ -307,7 +308,7 @@ impl<N: Node> Actor for Observed<N> {
         };
         let registered = Registered { directory: system.directory.clone(), path: path.clone(), cell: cell.get_id() };
         let ctx = Context { path, incarnation, system, cell, meter, children: Arc::default(), node: PhantomData };
-        strike(ctx.env(), N::KIND, &ctx.cell, "init").await?;
+        strike(&ctx, "init").await?;
         let state = N::init(&ctx, args)?;
         ctx.system.directory.insert(ctx.path.clone(), entry);
         Ok(Running { ctx, state, registered })
@@ -316,7 +317,7 @@ impl<N: Node> Actor for Observed<N> {
     async fn post_start(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
         let Running { ctx, state, .. } = running;
         busy(ctx, "Ready", async {
-            strike(ctx.env(), N::KIND, &ctx.cell, "ready").await?;
+            strike(ctx, "ready").await?;
             N::ready(ctx, state).await
         })
         .await?;
@@ -354,7 +355,7 @@ impl<N: Node> Actor for Observed<N> {
         };
         let ended = note_end(ctx, &cell, kind);
         busy(ctx, "ChildEnded", async {
-            strike(ctx.env(), N::KIND, &ctx.cell, "child_ended").await?;
+            strike(ctx, "child_ended").await?;
             N::child_ended(ctx, state, ended).await
         })
         .await?;
@@ -381,9 +382,9 @@ async fn handle_user<N: Node>(
         if ctx.env().faults.is_none() {
             return N::handle(ctx, state, msg).await;
         }
-        strike(ctx.env(), N::KIND, &ctx.cell, &format!("before:{name}")).await?;
+        strike(ctx, &format!("before:{name}")).await?;
         N::handle(ctx, state, msg).await?;
-        strike(ctx.env(), N::KIND, &ctx.cell, &format!("after:{name}")).await
+        strike(ctx, &format!("after:{name}")).await
     })
     .await
 }
@@ -425,18 +426,37 @@ fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> Child
 }
 
 #[expect(clippy::panic, reason = "this is the fault that tests ask for")]
-async fn strike(env: &Env, kind: &str, cell: &ActorCell, point: &str) -> Result<(), NodeError> {
-    let Some(faults) = &env.faults else { return Ok(()) };
-    match faults.at(kind, point) {
-        FaultAction::Pass => Ok(()),
+async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError> {
+    let Some(faults) = &ctx.env().faults else { return Ok(()) };
+    let kind = N::KIND;
+    match faults.at_path(kind, ctx.path.as_str(), point) {
+        FaultAction::Pass => {}
         FaultAction::Panic => panic!("injected panic in {kind} at {point}"),
-        FaultAction::Fail => Err(NodeError(format!("injected failure in {kind} at {point}"))),
-        FaultAction::Hang => std::future::pending().await,
+        FaultAction::Fail => return Err(NodeError(format!("injected failure in {kind} at {point}"))),
+        FaultAction::Hang => return std::future::pending().await,
         FaultAction::Kill => {
-            cell.kill();
-            std::future::pending().await
+            ctx.cell.kill();
+            return std::future::pending().await;
         }
+        FaultAction::Stop => ctx.cell.stop(Some("injected stop".to_owned())),
+        FaultAction::Slow { wait_ms } => tokio::time::sleep(Duration::from_millis(u64::from(wait_ms))).await,
     }
+    Ok(())
+}
+
+/// A named fault point between two steps of a task that works for an actor; [`Faults::in_task`] says what may strike there.
+///
+/// [`Faults::in_task`]: annie_core::ports::Faults::in_task
+#[expect(clippy::panic, reason = "this is the fault that tests ask for; it ends the task's actor")]
+pub(crate) async fn task_point(env: &Env, task: &str, point: &str) -> Result<(), NodeError> {
+    let Some(faults) = &env.faults else { return Ok(()) };
+    match faults.in_task(task, point) {
+        FaultAction::Pass | FaultAction::Hang => {}
+        FaultAction::Panic | FaultAction::Kill | FaultAction::Stop => panic!("injected death in {task} at {point}"),
+        FaultAction::Fail => return Err(NodeError(format!("injected failure in {task} at {point}"))),
+        FaultAction::Slow { wait_ms } => tokio::time::sleep(Duration::from_millis(u64::from(wait_ms))).await,
+    }
+    Ok(())
 }
 
 /// Asks whoever lives at a path for its view; nothing if it does not answer in time.

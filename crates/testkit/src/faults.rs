@@ -71,10 +71,8 @@ impl FaultPlan {
     pub fn struck(&self) -> Vec<Hit> {
         self.struck.lock().clone()
     }
-}
 
-impl Faults for FaultPlan {
-    fn at(&self, actor: &str, point: &str) -> FaultAction {
+    fn strike(&self, actor: &str, point: &str, counts: impl Fn(FaultAction) -> bool) -> FaultAction {
         if !*self.armed.lock() {
             return FaultAction::Pass;
         }
@@ -84,9 +82,23 @@ impl Faults for FaultPlan {
             hits.len() - 1
         };
         let action = (self.choice)(actor, point, before);
-        if action != FaultAction::Pass {
+        if action != FaultAction::Pass && counts(action) {
             self.struck.lock().push((actor.to_owned(), point.to_owned()));
         }
         action
+    }
+}
+
+impl Faults for FaultPlan {
+    /// A hang passes there and is not counted as a strike.
+    fn in_task(&self, task: &str, point: &str) -> FaultAction {
+        match self.strike(task, point, |action| action != FaultAction::Hang) {
+            FaultAction::Hang => FaultAction::Pass,
+            action => action,
+        }
+    }
+
+    fn at(&self, actor: &str, point: &str) -> FaultAction {
+        self.strike(actor, point, |_| true)
     }
 }

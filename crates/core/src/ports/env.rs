@@ -33,12 +33,39 @@ pub enum FaultAction {
     Hang,
     /// Kill the actor from outside, as an operator would.
     Kill,
+    /// Ask the actor to stop in good order, as an operator would; the message under way is still handled.
+    Stop,
+    /// Go on only after so many milliseconds.
+    Slow {
+        /// How many.
+        wait_ms: u32,
+    },
 }
 
 /// Decides which fault strikes where. Absent outside tests and chaos runs.
 pub trait Faults: Send + Sync {
     /// Called at every fault point; `actor` is the actor's kind, `point` says where in it: `before:Submit`, `after:Submit`.
     fn at(&self, actor: &str, point: &str) -> FaultAction;
+
+    /// The same for an actor that says where it stands in the tree: so one of many can be meant.
+    fn at_path(&self, actor: &str, path: &str, point: &str) -> FaultAction {
+        let _ = path;
+        self.at(actor, point)
+    }
+
+    /// Called between two steps of a task that works for an actor: a round, a run of a skill, a commit. A task ends its actor
+    /// by a panic, so `Kill` and `Stop` are one there; its own steps wait for nothing, so `Hang` passes (what it waits for
+    /// hangs by its own port).
+    fn in_task(&self, task: &str, point: &str) -> FaultAction {
+        self.at(task, point)
+    }
+
+    /// Called when a message is put into a mailbox (`mailbox:Submit`) and when an answer came back (`reply:Submit`). `Fail`
+    /// is a full mailbox there and a lost answer here, `Slow` a late answer; nothing else strikes.
+    fn in_mail(&self, actor: &str, path: &str, point: &str) -> FaultAction {
+        let _ = (actor, path, point);
+        FaultAction::Pass
+    }
 }
 
 /// The one source of time, randomness and faults.
