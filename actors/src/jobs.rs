@@ -5,7 +5,7 @@ use std::time::Duration;
 use annie_core::{
     event::Scope,
     ids::{TaskId, UserId},
-    jobs::{JobLine, understand},
+    jobs::JobLine,
     ports::{StoreError, TaskRow, TaskState},
     time::Micros,
 };
@@ -28,7 +28,7 @@ const STAND_MS_MAX: u64 = 1_000;
 pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>) -> Result<Vec<JobLine>, StoreError> {
     let scope = Scope::User(user.clone());
     let mut rows = wiring.store.tasks(scope, true, Micros(i64::MAX), JOBS_MAX).await?;
-    rows.retain(|row| Some(row.id) != except && !is_order(row));
+    rows.retain(|row| Some(row.id) != except && !row.is_order);
     let tasks: Vec<TaskId> = rows.iter().map(|row| row.id).collect();
     let wait = Duration::from_millis(STAND_MS_MAX);
     let stands = wiring.scheduler.call(wait, |reply| SchedulerMsg::Stand { tasks: tasks.clone(), reply }).await;
@@ -46,11 +46,6 @@ pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>
         line.number = number;
     }
     Ok(lines)
-}
-
-/// Whether a task is itself an order, accepted a moment ago.
-fn is_order(row: &TaskRow) -> bool {
-    understand(&row.title).is_some_and(|command| command.is_certain())
 }
 
 fn rank(line: &JobLine) -> u8 {

@@ -230,7 +230,7 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
     };
     match append(&wiring.log, what).await {
         Ok(stored) => {
-            held.used = place.as_ref().is_some_and(|p| p.same_as.is_none());
+            held.used = true;
             metrics::counter!("annie_messages_total").increment(1);
             Ok(submitted(task, conversation, stored.first, false, place))
         }
@@ -251,9 +251,11 @@ async fn room(
     is_order: bool,
 ) -> Result<Option<Place>, KernelError> {
     if is_order {
+        // If it is lost, nobody can wait for it: it is over in a moment.
+        wiring.scheduler.tell(SchedulerMsg::Order { task, user: message.user.clone() });
         Ok(None)
     } else if message.steer && message.conversation.is_some() {
-        may_steer(wiring, conversation).await.map(|()| None)
+        may_steer(wiring, conversation, task, &message.user).await.map(|()| None)
     } else {
         place(wiring, task, conversation, priority, message).await.map(Some)
     }
@@ -296,9 +298,15 @@ async fn is_order(wiring: &Wiring, message: &Submission, conversation: Conversat
     }
 }
 
-async fn may_steer(wiring: &Wiring, conversation: ConversationId) -> Result<(), KernelError> {
+async fn may_steer(
+    wiring: &Wiring,
+    conversation: ConversationId,
+    task: TaskId,
+    user: &UserId,
+) -> Result<(), KernelError> {
     let wait = Duration::from_millis(ADMIT_MS_MAX);
-    let answer = wiring.scheduler.call(wait, |reply| SchedulerMsg::Steer { conversation, reply }).await;
+    let ask = |reply| SchedulerMsg::Steer { conversation, task, user: user.clone(), reply };
+    let answer = wiring.scheduler.call(wait, ask).await;
     match answer {
         Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
         // Between two lives of the scheduler nobody counts.

@@ -49,7 +49,7 @@ impl Desk {
         if priority == Priority::Realtime {
             self.refuse_voice()?;
         }
-        let mut waiting = Waiting::new(task, user, conversation, priority, id(0), now);
+        let mut waiting = Waiting::new(task, user.clone(), conversation, priority, id(0), now);
         waiting.work = work;
         let entry = self.enter(waiting, not_before, after, now);
         if priority == Priority::Realtime {
@@ -67,6 +67,7 @@ impl Desk {
             Admission::RunNow | Admission::Queued => Ok(place),
             Admission::Coalesced { into } => {
                 self.leave(task, false, now);
+                self.set_aside(task, user, now);
                 Ok(self.join(into, now))
             }
             Admission::Refused(_) if has_room => {

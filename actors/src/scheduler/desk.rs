@@ -8,7 +8,7 @@ use std::{
 
 use annie_core::{
     event::Priority,
-    ids::TaskId,
+    ids::{TaskId, UserId},
     queue::{BackendId, Queue, QueueLimits, Waiting, WorkKey},
     time::Micros,
 };
@@ -91,6 +91,8 @@ pub(super) struct Desk {
     /// Voice does not queue: only for a slot to be free.
     urgent: Vec<VecDeque<TaskId>>,
     pub entries: HashMap<TaskId, Entry>,
+    /// Open tasks that take no place: whose they are, and when they were first heard of. Others may wait for them.
+    asides: HashMap<TaskId, (UserId, Micros)>,
     /// Who waits for the end of a task.
     dependants: HashMap<TaskId, Vec<TaskId>>,
     pub deferred: BTreeSet<(Micros, TaskId)>,
@@ -123,6 +125,7 @@ impl Desk {
             leases,
             me,
             entries: HashMap::new(),
+            asides: HashMap::new(),
             dependants: HashMap::new(),
             deferred: BTreeSet::new(),
             ended: (VecDeque::new(), HashSet::new()),
@@ -147,9 +150,9 @@ impl Desk {
         let mark = self.leases.marked(task).unwrap_or_default();
         waiting.rounds_done = waiting.rounds_done.max(mark.rounds_done);
         waiting.parks = waiting.parks.max(mark.parks);
-        let is_same_users = |other: Option<&Entry>| other.is_some_and(|e| e.waiting.user == waiting.user);
+        self.asides.remove(&task);
         let after: BTreeSet<TaskId> =
-            after.into_iter().filter(|a| *a != task && is_same_users(self.entries.get(a))).collect();
+            after.into_iter().filter(|a| *a != task && self.owner_of(*a) == Some(&waiting.user)).collect();
         for other in &after {
             self.dependants.entry(*other).or_default().push(task);
         }
@@ -171,6 +174,27 @@ impl Desk {
         self.entries.entry(task).insert_entry(entry).into_mut()
     }
 
+    /// A task takes no place: it is an order, it steers a turn, or it gets another's answer.
+    pub fn set_aside(&mut self, task: TaskId, user: UserId, now: Micros) {
+        if !self.entries.contains_key(&task) && !self.has_ended(task) {
+            self.asides.entry(task).or_insert((user, now));
+        }
+    }
+
+    fn owner_of(&self, task: TaskId) -> Option<&UserId> {
+        self.entries.get(&task).map(|e| &e.waiting.user).or_else(|| self.asides.get(&task).map(|(user, _)| user))
+    }
+
+    /// How many open tasks it knows of.
+    pub fn len(&self) -> usize {
+        self.entries.len() + self.asides.len()
+    }
+
+    /// Those that take no place and were known before then.
+    pub fn asides_before(&self, at: Micros) -> Vec<TaskId> {
+        self.asides.iter().filter(|(_, (_, heard_at))| *heard_at < at).map(|(task, _)| *task).collect()
+    }
+
     /// A task is over, or was never stored.
     pub fn leave(&mut self, task: TaskId, is_ended: bool, now: Micros) {
         if is_ended && self.ended.1.insert(task) {
@@ -182,6 +206,7 @@ impl Desk {
             }
         }
         self.leases.unmark(task);
+        self.asides.remove(&task);
         if let Some(entry) = self.entries.remove(&task) {
             if let Some(until) = entry.until {
                 self.deferred.remove(&(until, task));

@@ -20,7 +20,7 @@ use super::{
 /// Rows of one page.
 const PAGE_ROWS: u32 = 500;
 /// A task that is younger may not be stored yet, in milliseconds.
-const YOUNG_MS: u64 = 60_000;
+const YOUNG_MS: i64 = 60_000;
 /// Books of this size are never looked through because they grew.
 const SMALL_MAX: usize = 1_000;
 /// The shortest time between two looks because somebody was refused, in milliseconds.
@@ -90,6 +90,12 @@ impl Looks {
     }
 }
 
+/// Whether it has no turn of its own; one that gets it after all asks for its rounds.
+fn takes_no_place(row: &TaskRow, open: &HashSet<TaskId>) -> bool {
+    let joins = row.is_steer || row.joins.is_some_and(|into| open.contains(&into));
+    row.is_order || (joins && row.started_at.is_none())
+}
+
 impl Desk {
     /// Brings the books in line with the table.
     pub fn apply(&mut self, found: Found, now: Micros) {
@@ -103,14 +109,20 @@ impl Desk {
             !open.contains(task)
                 && !running.contains_key(task)
                 && e.tickets.iter().all(|t| t.reply.is_closed())
-                && began_at.since_ms(e.heard_at) > YOUNG_MS
+                && began_at.since_ms(e.heard_at) > YOUNG_MS.unsigned_abs()
         };
         let gone: Vec<TaskId> = self.entries.iter().filter(|(t, e)| is_gone(t, e)).map(|(t, _)| *t).collect();
-        for task in gone {
+        let gone_aside =
+            self.asides_before(began_at.plus_ms(-YOUNG_MS)).into_iter().filter(|task| !open.contains(task));
+        for task in gone.into_iter().chain(gone_aside) {
             self.leave(task, false, now);
         }
         // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
         for row in rows.into_iter().rev() {
+            if takes_no_place(&row, &open) {
+                self.set_aside(row.id, row.user, now);
+                continue;
+            }
             let waiting = self.waiting_of(&row);
             let stood =
                 Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after: row.after };

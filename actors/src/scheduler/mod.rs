@@ -115,10 +115,21 @@ pub enum SchedulerMsg {
         /// Its class.
         priority: Priority,
     },
+    /// An order about tasks, which takes no place: others may wait for it.
+    Order {
+        /// Its task.
+        task: TaskId,
+        /// Whose.
+        user: UserId,
+    },
     /// Asks whether a conversation may be steered now.
     Steer {
         /// Which.
         conversation: ConversationId,
+        /// By which task: it takes no place, unless it gets a turn of its own.
+        task: TaskId,
+        /// Whose.
+        user: UserId,
         /// Whom to answer; if not, when to ask again, in milliseconds.
         reply: oneshot::Sender<Result<(), u64>>,
     },
@@ -178,6 +189,7 @@ impl Named for SchedulerMsg {
             Self::Hold { .. } => "Hold",
             Self::Defer { .. } => "Defer",
             Self::Reprioritise { .. } => "Reprioritise",
+            Self::Order { .. } => "Order",
             Self::Steer { .. } => "Steer",
             Self::Stand { .. } => "Stand",
             Self::BackendChecked { .. } => "BackendChecked",
@@ -307,13 +319,21 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
                 desk.leases.checked(n, up);
             }
         }
-        SchedulerMsg::Steer { conversation, reply } => drop(reply.send(state.steers.admit(conversation, now))),
+        SchedulerMsg::Order { task, user } => desk.set_aside(task, user, now),
+        SchedulerMsg::Steer { conversation, task, user, reply } => {
+            let answer = state.steers.admit(conversation, now);
+            if answer.is_ok() {
+                desk.set_aside(task, user, now);
+            }
+            // Whoever asked may have left; then the task is never stored, and is forgotten.
+            let _ = reply.send(answer);
+        }
         SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
         SchedulerMsg::Due => state.timer_at = None,
         SchedulerMsg::Looked(_) => {}
     }
-    if state.desk.is_loaded && state.looks.are_due(state.desk.entries.len()) {
+    if state.desk.is_loaded && state.looks.are_due(state.desk.len()) {
         look(ctx, state, Duration::ZERO);
     }
 }
@@ -386,7 +406,7 @@ fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
         return;
     }
     let now = ctx.now();
-    state.looks.begin(state.desk.entries.len(), now);
+    state.looks.begin(state.desk.len(), now);
     let (me, records) = (ctx.me(), state.args.records.clone());
     // Only the first reading of a process can know what was before it.
     let booted_at = (!state.desk.is_loaded && state.desk.leases.downtime().is_none()).then_some(state.born_at);
@@ -401,7 +421,7 @@ fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Fo
     match found {
         Ok(found) => {
             state.desk.apply(found, now);
-            state.looks.begin(state.desk.entries.len(), now);
+            state.looks.begin(state.desk.len(), now);
             for msg in std::mem::take(&mut state.early) {
                 act(ctx, state, msg, now);
             }

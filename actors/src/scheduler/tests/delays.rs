@@ -4,7 +4,7 @@ use annie_core::event::Priority;
 
 use super::{
     super::{SchedulerMsg, StandState, Verdict},
-    world::{New, Parts, task},
+    world::{New, Parts, conversation, task, user},
 };
 
 const NORMAL: Priority = Priority::Normal;
@@ -113,8 +113,9 @@ async fn a_conversation_is_steered_once_in_two_seconds() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let steer = async || {
         let wait = std::time::Duration::from_secs(1);
-        let conversation = super::world::conversation(1);
-        world.scheduler.call(wait, |reply| SchedulerMsg::Steer { conversation, reply }).await.expect("answered")
+        let (conversation, task, user) = (conversation(1), task(9), user("ann"));
+        let ask = |reply| SchedulerMsg::Steer { conversation, task, user, reply };
+        world.scheduler.call(wait, ask).await.expect("answered")
     };
     assert_eq!(steer().await, Ok(()));
     assert!(steer().await.is_err_and(|ms| (1..=2_000).contains(&ms)));

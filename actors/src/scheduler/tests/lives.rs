@@ -43,6 +43,55 @@ async fn a_new_life_learns_from_the_task_table_who_waits_and_why() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_takes_no_place_waits_for_nothing_and_others_may_wait_for_it() {
+    let parts = Parts::of(&[("gpu", 1)]);
+    let start = annie_testkit::env::TestClock::START;
+    *parts.table.rows.lock() = vec![
+        row(1, TaskState::Queued, start.plus_ms(-9_000), json!({"is_order": true})),
+        row(2, TaskState::Queued, start.plus_ms(-8_000), json!({"is_steer": true})),
+        row(3, TaskState::Queued, start.plus_ms(-7_000), json!({})),
+        row(4, TaskState::Queued, start.plus_ms(-6_000), json!({"joins": task(3)})),
+        row(5, TaskState::Queued, start.plus_ms(-5_000), json!({"joins": task(99)})),
+        row(6, TaskState::Queued, start.plus_ms(-4_000), json!({"after": [task(1), task(2), task(4)]})),
+    ];
+    let world = parts.start().await;
+    assert_eq!(
+        world.view().await["depth"]["normal"],
+        3,
+        "the third, the fifth and the sixth: {:#}",
+        world.view().await
+    );
+    let mut sixth = world.ask(6, NORMAL, &[]).await;
+    for n in [1, 2] {
+        world.tell(SchedulerMsg::Ended { task: task(n) });
+        assert!(world.waits(&mut sixth).await);
+    }
+    world.tell(SchedulerMsg::Ended { task: task(4) });
+    world.granted(&mut sixth).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_also_for_one_that_was_merged_into_another() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let busy = world.take(9, NORMAL, &[]).await;
+    let work = Some(annie_core::queue::WorkKey::of("work", "the same"));
+    world.admit(New { work, ..New::of(1, NORMAL) }).await.expect("room");
+    let joined = world.admit(New { work, ..New::of(2, NORMAL) }).await.expect("room");
+    assert_eq!(joined.same_as, Some(task(1)));
+    world.tell(SchedulerMsg::Order { task: task(3), user: super::world::user("ann") });
+    world.admit(New { after: vec![2, 3], ..New::of(4, NORMAL) }).await.expect("room");
+    let mut fourth = world.ask(4, NORMAL, &[]).await;
+    busy.give_back(10, Verdict::Fine);
+    for n in [1, 2] {
+        assert!(world.waits(&mut fourth).await);
+        world.tell(SchedulerMsg::Ended { task: task(n) });
+    }
+    assert!(world.waits(&mut fourth).await, "the order is not carried out yet");
+    world.tell(SchedulerMsg::Ended { task: task(3) });
+    world.granted(&mut fourth).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn until_the_table_is_read_only_voice_runs_and_the_others_wait_in_order() {
     let parts = Parts::of(&[("gpu", 2)]);
     let (open, shut) = watch::channel(true);
