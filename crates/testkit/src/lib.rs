@@ -4,5 +4,7 @@ pub mod data;
 pub mod env;
 pub mod faults;
 pub mod model_server;
+pub mod postgres;
 pub mod scripted_model;
+pub mod sim;
 pub mod skills;
