@@ -10,9 +10,12 @@ use crate::{kernel::Kernel, observe::System};
 /// How often it looks, in milliseconds, unless the limit is shorter.
 const LOOK_MS: u64 = 1_000;
 
-/// Starts the watchdog of a kernel; it ends with it.
+/// Starts the watchdog of a kernel; it ends with it. Without a limit there is none, and [`Kernel::end_stuck`] is all.
 pub(crate) fn start(kernel: &Kernel) {
     let limit_ms = kernel.wiring.limits.stuck_ms_max;
+    if limit_ms == 0 {
+        return;
+    }
     let system = std::sync::Arc::downgrade(&kernel.system);
     let ended = kernel.ended.clone();
     let spawned = std::thread::Builder::new().name("annie-watchdog".to_owned()).spawn(move || {
@@ -41,6 +44,14 @@ async fn watch(
         }
         let Some(system) = system.upgrade() else { return };
         look(&system, &system.env, limit_ms);
+    }
+}
+
+impl Kernel {
+    /// Kills actors whose handler has been running for longer than this, in milliseconds: one look of the watchdog, for
+    /// worlds whose time does not pass by itself.
+    pub fn end_stuck(&self, limit_ms: u64) {
+        look(&self.system, &self.wiring.env, limit_ms);
     }
 }
 

@@ -63,7 +63,7 @@ pub struct KernelLimits {
     pub hibernate_ms: u64,
     /// Engines in memory at most.
     pub engines_max: usize,
-    /// After which a stuck handler is killed, in milliseconds.
+    /// After which a stuck handler is killed, in milliseconds; 0 for no watchdog: see [`crate::Kernel::end_stuck`].
     pub stuck_ms_max: u64,
     /// The longest message, in bytes.
     pub message_bytes_max: usize,

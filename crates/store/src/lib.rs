@@ -11,5 +11,5 @@ mod stem;
 mod todo_rules;
 mod words;
 
-pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint};
+pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait};
 pub use sqlite::{Durability, SqliteOptions, SqliteStore};

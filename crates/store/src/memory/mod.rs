@@ -54,11 +54,25 @@ pub enum StoreFault {
 /// Decides what happens at each point.
 pub type StoreHook = Arc<dyn Fn(StorePoint<'_>) -> StoreFault + Send + Sync>;
 
+/// Which side of a call its caller waits at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreSide {
+    /// Nothing is done yet.
+    Before,
+    /// It is done, and the caller has not heard of it.
+    After,
+}
+
+/// How long a call takes on each of its sides: a slow disk, or a process that is frozen in the middle of it. The hook is
+/// asked between the two.
+pub type StoreWait = Arc<dyn Fn(StorePoint<'_>, StoreSide) -> Fut<'static, ()> + Send + Sync>;
+
 /// The store in memory.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     data: Arc<Mutex<Data>>,
     hook: Option<StoreHook>,
+    wait: Option<StoreWait>,
 }
 
 impl MemoryStore {
@@ -71,11 +85,25 @@ impl MemoryStore {
     /// The same data, seen through a hook.
     #[must_use]
     pub fn with_hook(&self, hook: StoreHook) -> Self {
-        Self { data: Arc::clone(&self.data), hook: Some(hook) }
+        Self { data: Arc::clone(&self.data), hook: Some(hook), wait: self.wait.clone() }
+    }
+
+    /// The same data, whose calls take their time.
+    #[must_use]
+    pub fn with_wait(&self, wait: StoreWait) -> Self {
+        Self { data: Arc::clone(&self.data), hook: self.hook.clone(), wait: Some(wait) }
     }
 
     /// Does something to the data, unless the hook has other plans.
     async fn at<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
+        let Some(wait) = &self.wait else { return self.struck(point, act).await };
+        wait(point, StoreSide::Before).await;
+        let done = self.struck(point, act).await;
+        wait(point, StoreSide::After).await;
+        done
+    }
+
+    async fn struck<T>(&self, point: StorePoint<'_>, act: impl FnOnce(&mut Data) -> T) -> Result<T, StoreError> {
         let fault = self.hook.as_ref().map_or(StoreFault::Pass, |hook| hook(point));
         let struck = |kind| StoreError { kind, what: name_of(point), detail: "injected fault".to_owned() };
         match fault {
@@ -129,7 +157,7 @@ mod tests {
         ports::{Breakers, StoreErrorKind},
     };
 
-    use super::{MemoryStore, StoreFault, StorePoint};
+    use super::{MemoryStore, StoreFault, StorePoint, StoreSide};
 
     fn struck(fault: StoreFault) -> (MemoryStore, MemoryStore) {
         let store = MemoryStore::new();
@@ -150,6 +178,27 @@ mod tests {
             assert_eq!(answer.map_err(|e| e.kind), Err(StoreErrorKind::Full));
             assert_eq!(store.breaker("s".into()).await.unwrap().is_some(), done);
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_on_both_sides_and_what_is_done_between_is_done() {
+        let store = MemoryStore::new();
+        let (before, after) = (std::sync::Arc::new(tokio::sync::Notify::new()), tokio::sync::Notify::new());
+        let gates = std::sync::Arc::new([before, std::sync::Arc::new(after)]);
+        let held = gates.clone();
+        let slow = store.with_wait(std::sync::Arc::new(move |_, side| {
+            let gate = held[usize::from(side == StoreSide::After)].clone();
+            Box::pin(async move { gate.notified().await })
+        }));
+        let is_stored = async || store.breaker("s".into()).await.unwrap().is_some();
+        let mut write = slow.put_breaker("s".into(), BreakerRow::default());
+        let mut is_pending =
+            async || std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_pending())).await;
+        assert!(is_pending().await && !is_stored().await);
+        gates[0].notify_one();
+        assert!(is_pending().await && is_stored().await);
+        gates[1].notify_one();
+        assert!(!is_pending().await);
     }
 
     #[tokio::test]

@@ -1,0 +1,177 @@
+//! Which faults strike in a run, at two levels: the seed first chooses which sites may strike at all (so that runs differ in
+//! kind and not only in number), and then each passing of such a site strikes with a small chance.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use annie_core::{
+    ports::{Clock, FaultAction, Faults},
+    time::Micros,
+};
+use parking_lot::Mutex;
+
+use super::Dice;
+
+/// A fault that struck.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Strike {
+    /// Where: `engine before:Wake`, `store commit`, `model main`.
+    pub site: String,
+    /// At which passing of that site, from 0.
+    pub nth: u64,
+    /// What happened.
+    pub what: String,
+    /// When.
+    pub at: Micros,
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} #{}: {}", self.at, self.site, self.nth, self.what)
+    }
+}
+
+/// How a schedule chooses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Only these strike, as (site, passing); nothing means that the seed decides.
+    pub only: Option<BTreeSet<(String, u64)>>,
+}
+
+/// The faults of one run.
+pub struct Schedule {
+    dice: Dice,
+    plan: Plan,
+    clock: Arc<dyn Clock>,
+    /// How often a passing of an enabled site strikes, in a thousand.
+    per_mille: u64,
+    actions: Vec<FaultAction>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_armed: bool,
+    passed: BTreeMap<String, u64>,
+    struck: Vec<Strike>,
+}
+
+/// Groups of sites: the first word of a site. A run without a group shows what the others do alone.
+const GROUP_PER_MILLE: u64 = 600;
+/// Sites of an enabled group that may strike.
+const SITE_PER_MILLE: u64 = 350;
+/// How often those strike, in a thousand: one of these for a run.
+const STRIKES_PER_MILLE: [u64; 4] = [5, 15, 40, 120];
+
+impl Schedule {
+    /// The faults of a seed, armed.
+    #[must_use]
+    pub fn new(dice: Dice, plan: Plan, clock: Arc<dyn Clock>) -> Self {
+        let all = [FaultAction::Panic, FaultAction::Fail, FaultAction::Hang, FaultAction::Kill];
+        let mut actions: Vec<FaultAction> =
+            (0..).zip(all).filter(|(n, _)| dice.of("actions").nth(*n).chance(600)).map(|(_, action)| action).collect();
+        if actions.is_empty() {
+            actions.push(FaultAction::Kill);
+        }
+        let state = Mutex::new(State { is_armed: true, ..State::default() });
+        Self { dice, plan, clock, per_mille: dice.of("strikes").pick(&STRIKES_PER_MILLE), actions, state }
+    }
+
+    /// Nothing strikes any more.
+    pub fn disarm(&self) {
+        self.state.lock().is_armed = false;
+    }
+
+    /// What struck so far, in order.
+    #[must_use]
+    pub fn struck(&self) -> Vec<Strike> {
+        self.state.lock().struck.clone()
+    }
+
+    /// Whether a site may strike in this run.
+    #[must_use]
+    pub fn may_strike(&self, site: &str) -> bool {
+        let group = site.split(' ').next().unwrap_or(site);
+        self.dice.of("group").of(group).chance(GROUP_PER_MILLE) && self.dice.of("site").of(site).chance(SITE_PER_MILLE)
+    }
+
+    /// A site is passed: the name of what strikes there, out of these, if anything does, and the dice for its details.
+    pub fn pass<'a>(&self, site: &str, kinds: &[&'a str]) -> Option<(&'a str, Dice)> {
+        let dice = self.decide(site)?;
+        let kind = dice.of("kind").pick(kinds);
+        self.note(site, kind.to_owned());
+        Some((kind, dice))
+    }
+
+    fn decide(&self, site: &str) -> Option<Dice> {
+        let mut state = self.state.lock();
+        if !state.is_armed {
+            return None;
+        }
+        let passed = state.passed.entry(site.to_owned()).or_default();
+        let nth = *passed;
+        *passed += 1;
+        drop(state);
+        let dice = self.dice.of("hit").of(site).nth(nth);
+        let strikes = match &self.plan.only {
+            Some(only) => only.contains(&(site.to_owned(), nth)),
+            None => self.may_strike(site) && dice.chance(self.per_mille),
+        };
+        strikes.then_some(dice)
+    }
+
+    fn note(&self, site: &str, what: String) {
+        let at = self.clock.now();
+        let mut state = self.state.lock();
+        let nth = state.passed.get(site).copied().unwrap_or(1) - 1;
+        state.struck.push(Strike { site: site.to_owned(), nth, what, at });
+    }
+}
+
+impl Faults for Schedule {
+    fn at(&self, actor: &str, point: &str) -> FaultAction {
+        let site = format!("{actor} {point}");
+        let Some(dice) = self.decide(&site) else { return FaultAction::Pass };
+        let action = dice.of("kind").pick(&self.actions);
+        self.note(&site, format!("{action:?}"));
+        action
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::TestClock;
+
+    fn strikes(seed: u64, plan: Plan) -> Vec<(String, u64)> {
+        let schedule = Schedule::new(Dice::new(seed), plan, Arc::new(TestClock::new()));
+        for n in 0..2_000 {
+            schedule.at("engine", ["before:Wake", "after:Wake", "stored"][n % 3]);
+            schedule.pass("store commit", &["Full", "Locked"]);
+        }
+        schedule.struck().into_iter().map(|s| (s.site, s.nth)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_seed_strikes_alike_each_time_and_a_chosen_few_strike_alone() {
+        let all = (0..20).map(|seed| strikes(seed, Plan::default())).find(|s| s.len() > 4).expect("some strike");
+        let seed = (0..20).find(|seed| strikes(*seed, Plan::default()) == all).expect("the seed");
+        assert_eq!(strikes(seed, Plan::default()), all);
+        let few: BTreeSet<_> = all.iter().take(2).cloned().collect();
+        let again = strikes(seed, Plan { only: Some(few.clone()) });
+        assert_eq!(again.into_iter().collect::<BTreeSet<_>>(), few);
+    }
+
+    #[tokio::test]
+    async fn seeds_differ_in_what_may_strike() {
+        let may = |seed| {
+            let schedule = Schedule::new(Dice::new(seed), Plan::default(), Arc::new(TestClock::new()));
+            ["engine stored", "store commit", "model main", "skill sim.send"].map(|site| schedule.may_strike(site))
+        };
+        let kinds: BTreeSet<_> = (0..100).map(may).collect();
+        assert!(kinds.len() > 4, "{kinds:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! Skills of a simulated world: they differ in what a repetition would mean, in how long they take and in how they fail,
+//! and what they did is counted outside of everything that dies.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use annie_core::{
+    ids::{ConversationId, IntentId, OperationId, UserId},
+    outcome::{Operation, Outcome},
+    ports::{Clock, Fut, SkillCall, SkillRunner},
+    skill::{Effect, SkillSpec},
+    time::Micros,
+};
+use parking_lot::Mutex;
+
+use super::{Dice, Schedule};
+use crate::skills::{FixedCatalog, skill};
+
+/// Something that a skill did in the world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deed {
+    /// Under which intent.
+    pub intent: IntentId,
+    /// Which skill.
+    pub skill: String,
+    /// For whom.
+    pub user: UserId,
+    /// Where.
+    pub conversation: ConversationId,
+    /// By which life of the process.
+    pub life: u32,
+    /// When.
+    pub at: Micros,
+}
+
+/// An operation that goes on outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outside {
+    /// Its id.
+    pub id: OperationId,
+    /// What its result must show.
+    pub key: String,
+    /// When the result is brought.
+    pub due: Micros,
+}
+
+type Watcher = dyn Fn(&SkillCall, u32) + Send + Sync;
+
+/// What is outside: it outlives every process.
+pub struct SkillWorld {
+    dice: Dice,
+    schedule: Arc<Schedule>,
+    clock: Arc<dyn Clock>,
+    began: Box<Watcher>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    deeds: Vec<Deed>,
+    runs: BTreeMap<IntentId, u64>,
+    outside: Vec<Outside>,
+}
+
+impl SkillWorld {
+    /// A world in which nothing was done. `began` hears of each run before it does anything, with the life that runs it.
+    pub fn new(
+        dice: Dice,
+        schedule: Arc<Schedule>,
+        clock: Arc<dyn Clock>,
+        began: impl Fn(&SkillCall, u32) + Send + Sync + 'static,
+    ) -> Self {
+        Self { dice: dice.of("skills"), schedule, clock, began: Box::new(began), state: Mutex::default() }
+    }
+
+    /// All that was done, in order.
+    #[must_use]
+    pub fn deeds(&self) -> Vec<Deed> {
+        self.state.lock().deeds.clone()
+    }
+
+    /// How many things were done.
+    #[must_use]
+    pub fn deed_count(&self) -> usize {
+        self.state.lock().deeds.len()
+    }
+
+    /// Takes out the operations whose results are due.
+    pub fn due(&self, now: Micros) -> Vec<Outside> {
+        let mut state = self.state.lock();
+        let (due, later) = std::mem::take(&mut state.outside).into_iter().partition(|o| o.due <= now);
+        state.outside = later;
+        due
+    }
+
+    /// Puts an operation back whose result could not be brought.
+    pub fn put_back(&self, operation: Outside) {
+        self.state.lock().outside.push(operation);
+    }
+
+    fn does(&self, call: &SkillCall, life: u32) {
+        let at = self.clock.now();
+        self.state.lock().deeds.push(Deed {
+            intent: call.intent,
+            skill: call.skill.clone(),
+            user: call.user.clone(),
+            conversation: call.conversation,
+            life,
+            at,
+        });
+    }
+}
+
+/// The skills as one life of the process runs them.
+pub struct SimSkills {
+    world: Arc<SkillWorld>,
+    life: u32,
+}
+
+impl SimSkills {
+    /// As this life sees them.
+    #[must_use]
+    pub const fn new(world: Arc<SkillWorld>, life: u32) -> Self {
+        Self { world, life }
+    }
+}
+
+/// `sim.look` and `sim.fetch` (read), `sim.put` and `sim.save` (idempotent), `sim.send`, `sim.ring` and `sim.order` (once;
+/// the last is a long-running operation).
+#[must_use]
+pub fn catalog() -> FixedCatalog {
+    let all = [
+        ("sim.look", Effect::Read, false),
+        ("sim.fetch", Effect::Read, true),
+        ("sim.put", Effect::Idempotent, false),
+        ("sim.save", Effect::Idempotent, true),
+        ("sim.send", Effect::Once, true),
+        ("sim.ring", Effect::Once, true),
+        ("sim.order", Effect::Once, true),
+    ];
+    FixedCatalog::of(all.map(|(name, effect, external)| -> SkillSpec { skill(name, effect, external) }))
+}
+
+const TROUBLES: [&str; 7] =
+    ["transient", "permanent", "rate limited", "hangs before", "hangs after", "panics before", "panics after"];
+
+impl SkillRunner for SimSkills {
+    fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
+        let world = &self.world;
+        Box::pin(async move {
+            (world.began)(&call, self.life);
+            let nth = {
+                let mut state = world.state.lock();
+                let runs = state.runs.entry(call.intent).or_default();
+                *runs += 1;
+                *runs - 1
+            };
+            let dice = world.dice.of(&call.intent.to_string()).nth(nth);
+            let trouble = world.schedule.pass(&format!("skill {}", call.skill), &TROUBLES).map(|(kind, _)| kind);
+            let pause = |what: &str| {
+                let ms = if dice.of(what).of("long").chance(100) { 900 } else { 15 };
+                Duration::from_millis(dice.of(what).below(ms))
+            };
+            tokio::time::sleep(pause("before")).await;
+            match trouble {
+                Some("hangs before") => std::future::pending().await,
+                #[expect(clippy::panic, reason = "the fault that the schedule asks for")]
+                Some("panics before") => panic!("injected panic in {}", call.skill),
+                Some("transient") => return Outcome::transient("unreachable", "The other side does not answer."),
+                Some("permanent") => return Outcome::permanent("not_found", "There is no such thing."),
+                Some("rate limited") => return Outcome::transient("rate_limited", "Too many requests."),
+                _ => world.does(&call, self.life),
+            }
+            tokio::time::sleep(pause("after")).await;
+            match trouble {
+                Some("hangs after") => std::future::pending().await,
+                #[expect(clippy::panic, reason = "the fault that the schedule asks for")]
+                Some("panics after") => panic!("injected panic in {}", call.skill),
+                _ => {}
+            }
+            if call.skill == "sim.order" {
+                return self.goes_on(&call, dice);
+            }
+            let what = call.arguments["what"].as_str().unwrap_or("nothing");
+            Outcome::success(format!("{} did {what} for @{}#", call.skill, call.user))
+        })
+    }
+
+    fn reconcile(&self, call: SkillCall) -> Fut<'_, Option<Outcome>> {
+        Box::pin(async move {
+            if self.world.dice.of("knows").of(&call.skill).chance(500) {
+                return None;
+            }
+            let is_done = self.world.state.lock().deeds.iter().any(|d| d.intent == call.intent);
+            Some(if is_done {
+                Outcome::success(format!("{} had taken effect", call.skill))
+            } else {
+                Outcome::transient("not_done", format!("{} had not taken effect", call.skill))
+            })
+        })
+    }
+}
+
+impl SimSkills {
+    fn goes_on(&self, call: &SkillCall, dice: Dice) -> Outcome {
+        let now = self.world.clock.now();
+        let after = |ms| now.plus_ms(i64::try_from(ms).unwrap_or(0));
+        let expires_at = after(dice.of("expires").between(200, 60_000));
+        // Some results never come, some come too late.
+        if dice.of("comes").chance(800) {
+            let due = after(dice.of("due").between(1, 80_000));
+            let outside = Outside { id: call.operation.id, key: call.operation.key.clone(), due };
+            self.world.state.lock().outside.push(outside);
+        }
+        Outcome::pending(Operation { id: call.operation.id, expires_at }, "It was started.")
+    }
+}
