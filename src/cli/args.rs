@@ -153,14 +153,14 @@ pub enum Command {
     },
     /// Print the version
     Version,
-    /// Limit this process and become another program
-    #[command(name = "exec-limited", hide = true)]
-    ExecLimited(ExecLimited),
+    /// Run a program under limits, and end it with whoever started this
+    #[command(name = "run-limited", hide = true)]
+    RunLimited(RunLimited),
 }
 
-/// `annie exec-limited`
+/// `annie run-limited`
 #[derive(Debug, Default, Args)]
-pub struct ExecLimited {
+pub struct RunLimited {
     /// Address space, in bytes
     #[arg(long, value_name = "N")]
     pub as_bytes: Option<u64>,

@@ -1,19 +1,32 @@
-//! `annie exec-limited`: limits itself and becomes another program. A program that is a backend is started through this,
-//! so that the kernel holds it to its limits and ends it when Annie is killed. People have no use for it.
+//! `annie run-limited`: limits itself, runs another program under these limits, and ends it when its own parent is gone. A
+//! program that is a backend is started through this, so that the kernel holds it to its limits and nothing of it outlives
+//! Annie, however she ends. People have no use for it.
 //!
-//! The death signal comes when the thread ends that started this process, so that must be one that lives as long as the
-//! call: a worker of the runtime, never a thread for blocking work. It reaches the program and not the program's children.
+//! The program runs in this process's own group, and so does what it starts in turn. A death signal of the kernel would
+//! reach the program alone, and come too early where the thread that started it ends before its process does: so this
+//! watches its parent and ends the whole group.
 
 use std::{
     io,
-    os::unix::process::CommandExt,
-    process::{Command, ExitCode},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    path::Path,
+    process::{Child, Command, ExitCode, ExitStatus},
 };
 
-use rustix::process::{Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+    process::{
+        Pid, PidfdFlags, Resource, Rlimit, Signal, getpgrp, getpid, getppid, getrlimit, kill_process,
+        kill_process_group, pidfd_open, setpgid, setrlimit,
+    },
+};
 
 use super::{
-    args::ExecLimited,
+    args::RunLimited,
     console::Console,
     failure::{Exit, Failure},
 };
@@ -22,9 +35,14 @@ use super::{
 const FAILED: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
+/// A shell's way to say which signal ended a program.
+const BY_SIGNAL: u8 = 128;
+/// How often program and parent are looked at, should the system not tell: rarely, and often where it cannot.
+const LOOK_RARELY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LOOK_OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Becomes the program, or says why not.
-pub fn run(console: &Console, wish: &ExecLimited) -> ExitCode {
+/// Runs the program to its end, or says why not.
+pub fn run(console: &Console, wish: &RunLimited) -> ExitCode {
     let Some((program, args)) = wish.command.split_first() else { return ExitCode::from(FAILED) };
     // Made before memory may be scarce.
     let mut command = Command::new(program);
@@ -33,18 +51,31 @@ pub fn run(console: &Console, wish: &ExecLimited) -> ExitCode {
         console.error(&Failure::new(Exit::Failure, format!("cannot set a limit: {e}")));
         return ExitCode::from(FAILED);
     }
-    let error = command.exec();
-    console.error(&Failure::new(Exit::Failure, format!("cannot run {}: {error}", program.display())));
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => {
+            console.error(&Failure::new(Exit::Failure, format!("cannot run {}: {e}", Path::new(program).display())));
+            return ExitCode::from(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+        }
+    };
+    match attend(&mut child, wish.parent) {
+        Ok(Some(status)) => end_like(status),
+        Ok(None) => end_all(&mut child),
+        Err(e) => {
+            console
+                .error(&Failure::new(Exit::Failure, format!("cannot wait for {}: {e}", Path::new(program).display())));
+            end_all(&mut child)
+        }
+    }
 }
 
-fn limit(wish: &ExecLimited) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // Who had died before that sends no signal any more.
-    if let Some(parent) = wish.parent
-        && getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent)
-    {
+fn limit(wish: &RunLimited) -> io::Result<()> {
+    if !is_under(wish.parent) {
         return Err(io::Error::other("the parent is gone"));
+    }
+    // Who leads a session leads a group already.
+    if getpgrp() != getpid() {
+        setpgid(None, None)?;
     }
     lower(Resource::Core, Some(0), 0)?;
     lower(Resource::Nofile, wish.files, 0)?;
@@ -60,4 +91,58 @@ fn lower(resource: Resource, wanted: Option<u64>, grace: u64) -> io::Result<()> 
     let max = getrlimit(resource).maximum;
     let at_most = |n: u64| Some(max.map_or(n, |max| n.min(max)));
     Ok(setrlimit(resource, Rlimit { current: at_most(wanted), maximum: at_most(wanted.saturating_add(grace)) })?)
+}
+
+/// Whether this is still its parent; where none was named, always.
+fn is_under(parent: Option<i32>) -> bool {
+    parent.is_none_or(|parent| getppid().map(|pid| pid.as_raw_nonzero().get()) == Some(parent))
+}
+
+/// Waits for the program's end, or for the parent's: then nothing is returned.
+fn attend(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatus>> {
+    // The pipes are the program's now: who closes its end must be seen by the other side.
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    let both = [i32::try_from(child.id()).ok(), parent];
+    let told: Vec<OwnedFd> = both
+        .into_iter()
+        .flatten()
+        .filter_map(Pid::from_raw)
+        .filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        .collect();
+    let pause = if told.len() == both.len() { LOOK_RARELY } else { LOOK_OFTEN };
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if !is_under(parent) {
+            return Ok(None);
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            told.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&pause)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Ends as the program did, so that whoever waits for this sees what it would have seen.
+fn end_like(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = kill_process(getpid(), signal);
+        }
+        return ExitCode::from(BY_SIGNAL.saturating_add(u8::try_from(signal).unwrap_or_default()));
+    }
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
+}
+
+/// Ends the program, whatever it has started, and this process.
+fn end_all(child: &mut Child) -> ExitCode {
+    // It may have left the group.
+    let _ = child.kill();
+    let _ = kill_process_group(getpgrp(), Signal::KILL);
+    ExitCode::from(FAILED)
 }

@@ -11,10 +11,10 @@ mod console;
 mod conversations;
 mod dlq;
 mod doctor;
-mod exec;
 mod failure;
 mod gate;
 mod jobs;
+mod limited;
 mod key;
 mod notices;
 mod operations;
@@ -59,9 +59,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>, environment: Environment) 
     };
     let Global { json, plain, quiet, .. } = cli.global;
     let console = Console::of_process(Manner { json, plain, quiet }, &environment);
-    if let Command::ExecLimited(wish) = &cli.command {
-        // Before there are threads: it becomes another program.
-        return exec::run(&console, wish);
+    if let Command::RunLimited(wish) = &cli.command {
+        // Before there are threads: it is there for another program.
+        return limited::run(&console, wish);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -165,7 +165,7 @@ async fn with_config(
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Doctor => doctor::run(&site).await,
-        Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::ExecLimited(_) => Ok(()),
+        Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::RunLimited(_) => Ok(()),
     }
 }
 

@@ -94,25 +94,31 @@ fn process(pid: &str) -> Option<(char, String)> {
 }
 
 #[tokio::test]
-async fn a_program_dies_with_whoever_started_it() {
-    let script = r#""$0" exec-limited --parent $$ -- tail -f /dev/null & echo $!; wait"#;
+async fn a_program_and_what_it_started_die_with_whoever_started_it() {
+    let program = r#"tail -f /dev/null & echo $$ $!; exec tail -f /dev/null"#;
+    let script = r#""$0" run-limited --parent $$ -- /bin/sh -c "$1" & wait"#;
     let mut parent =
-        Command::new("/bin/sh").args(["-c", script, ANNIE]).stdout(Stdio::piped()).spawn().expect("a shell");
-    let mut pid = String::new();
+        Command::new("/bin/sh").args(["-c", script, ANNIE, program]).stdout(Stdio::piped()).spawn().expect("a shell");
+    let mut pids = String::new();
     let stdout = parent.stdout.take().expect("its stdout");
-    BufReader::new(stdout).read_line(&mut pid).expect("a process id");
-    let pid = pid.trim().to_owned();
-    eventually("the program runs", async || process(&pid).filter(|(_, name)| name == "tail")).await;
+    BufReader::new(stdout).read_line(&mut pids).expect("two process ids");
+    let pids: Vec<&str> = pids.split_whitespace().collect();
+    assert_eq!(pids.len(), 2);
+    for pid in &pids {
+        eventually("the program runs", async || process(pid).filter(|(_, name)| name == "tail")).await;
+    }
     parent.kill().expect("killed");
     parent.wait().expect("gone");
-    let is_gone = || process(&pid).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'));
-    eventually("the program is gone", async || is_gone().then_some(())).await;
+    for pid in pids {
+        let is_gone = || process(pid).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'));
+        eventually("the program is gone", async || is_gone().then_some(())).await;
+    }
 }
 
 #[test]
 fn a_program_whose_starter_is_another_already_is_not_run() {
     let out =
-        Command::new(ANNIE).args(["exec-limited", "--parent", "1", "--", "/bin/echo", "ran"]).output().expect("run");
+        Command::new(ANNIE).args(["run-limited", "--parent", "1", "--", "/bin/echo", "ran"]).output().expect("run");
     assert_eq!(out.status.code(), Some(125));
     assert!(out.stdout.is_empty() && String::from_utf8_lossy(&out.stderr).contains("the parent is gone"));
 }

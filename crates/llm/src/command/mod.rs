@@ -47,11 +47,11 @@ impl CommandModel {
         &self.config
     }
 
-    /// The program to start and its arguments: the program itself, or the shim that limits itself and becomes it.
+    /// The program to start and its arguments: the program itself, or the shim that limits itself, runs it and ends it when this process is gone.
     fn argv(&self, prompt: &str) -> (OsString, Vec<OsString>) {
         let arguments = prompt::fill(&self.config.args, prompt);
         let Some(shim) = &self.config.shim else { return (self.config.program.clone().into(), arguments) };
-        let mut all = vec![OsString::from("exec-limited")];
+        let mut all = vec![OsString::from("run-limited")];
         all.extend(self.config.limits.flags());
         all.push("--parent".into());
         all.push(std::process::id().to_string().into());

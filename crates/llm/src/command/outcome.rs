@@ -10,7 +10,7 @@ use super::{
     run::{Broken, Complaint, Said},
 };
 
-/// The exit codes by which the shim says that it did not become the program.
+/// The exit codes by which the shim says that it did not run the program.
 const SHIM_FAILED: std::ops::RangeInclusive<i32> = 125..=127;
 
 /// The reply of a run that went well. A program counts no tokens.
@@ -61,9 +61,8 @@ pub(super) fn broken(config: &CommandConfig, why: &Broken, said: &Said) -> Model
             let what = format!("it was not done within {} ms", config.run_ms_max);
             error(config, ModelErrorKind::Timeout, &what, said)
         }
-        Broken::Lost(e) => {
-            error(config, ModelErrorKind::Unavailable, &format!("it could not be waited for: {e}"), said)
-        }
+        // It began: another that is asked instead may do a second time what this one has done.
+        Broken::Lost(e) => error(config, ModelErrorKind::Truncated, &format!("it could not be waited for: {e}"), said),
     }
 }
 

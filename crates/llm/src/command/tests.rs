@@ -253,7 +253,7 @@ fn a_request_is_one_text_and_a_talk_says_who_speaks() {
 }
 
 #[test]
-fn with_a_shim_it_sets_the_limits_and_becomes_the_program() {
+fn with_a_shim_it_sets_the_limits_and_runs_the_program() {
     let script = Script::new("");
     let model = script.model(|c| {
         c.shim = Some("/opt/annie".into());
@@ -263,7 +263,7 @@ fn with_a_shim_it_sets_the_limits_and_becomes_the_program() {
     let (program, args) = model.argv("hello");
     let me = std::process::id().to_string();
     assert_eq!(program, "/opt/annie");
-    let wanted = ["exec-limited", "--cpu-s", "60", "--files", "1024", "--parent", &me, "--", "/bin/sh", "-p", "hello"];
+    let wanted = ["run-limited", "--cpu-s", "60", "--files", "1024", "--parent", &me, "--", "/bin/sh", "-p", "hello"];
     assert_eq!(args, wanted.map(OsString::from));
 }
 
