@@ -120,7 +120,8 @@ impl TurnLimits {
     }
 }
 
-/// When a task of one class should have come to an end, counted from when it was accepted or last deferred.
+/// When a task of one class should have come to an end, counted from when its turn began, went on or was last
+/// deferred; before that, from when it could have begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deadline {

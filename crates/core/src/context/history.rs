@@ -13,6 +13,9 @@ pub struct Exchange {
     pub user: String,
     /// The answer.
     pub answer: String,
+    /// It must not leave the house: only private turns see it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
 }
 
 impl Exchange {
@@ -57,7 +60,7 @@ impl History {
     /// Adds a finished turn. When there are too many, the older ones go in one large step.
     pub fn push(&mut self, exchange: Exchange) {
         let kept = |text: &str| clip(text, Self::TEXT_BYTES_MAX).into_owned();
-        self.past.push(Exchange { user: kept(&exchange.user), answer: kept(&exchange.answer) });
+        self.past.push(Exchange { user: kept(&exchange.user), answer: kept(&exchange.answer), ..exchange });
         let mut bytes: usize = self.past.iter().map(Exchange::len_bytes).sum();
         if self.past.len() <= Self::EXCHANGES_MAX && bytes <= Self::BYTES_MAX {
             return;
@@ -96,18 +99,20 @@ impl History {
         }
     }
 
-    /// The messages to send; of what [`History::fit`] left, the newest that take no more than this. A long message makes
-    /// room for itself in its own turn only.
+    /// The messages to send; of what [`History::fit`] left, the newest that take no more than this, with what is private
+    /// only for a private turn. A long message makes room for itself in its own turn only.
     #[must_use]
-    pub fn messages(&self, tokens_max: u32) -> Vec<Message> {
+    pub fn messages(&self, tokens_max: u32, private: bool) -> Vec<Message> {
         let mut used = 0_u32;
-        let fitting = self.past[self.start..].iter().rev().take_while(|e| {
-            used = used.saturating_add(e.tokens());
-            used <= tokens_max
-        });
-        let start = self.past.len() - fitting.count();
-        let mut messages = Vec::with_capacity((self.past.len() - start) * 2);
-        for exchange in &self.past[start..] {
+        let seen = self.past[self.start..].iter().rev().filter(|e| private || !e.private);
+        let fitting: Vec<&Exchange> = seen
+            .take_while(|e| {
+                used = used.saturating_add(e.tokens());
+                used <= tokens_max
+            })
+            .collect();
+        let mut messages = Vec::with_capacity(fitting.len() * 2);
+        for exchange in fitting.into_iter().rev() {
             if !exchange.user.is_empty() {
                 messages.push(Message::user(exchange.user.clone()));
             }
@@ -122,7 +127,7 @@ mod tests {
     use super::*;
 
     fn exchange(n: usize) -> Exchange {
-        Exchange { user: format!("question {n}"), answer: "x".repeat(400) }
+        Exchange { user: format!("question {n}"), answer: "x".repeat(400), private: false }
     }
 
     #[test]
@@ -133,7 +138,7 @@ mod tests {
             history.push(exchange(n));
             history.fit(2_000);
             starts.push(history.start);
-            assert!(tokens_of(&history.messages(u32::MAX)) <= 2_000);
+            assert!(tokens_of(&history.messages(u32::MAX, false)) <= 2_000);
         }
         starts.dedup();
         assert!(starts.len() < 20, "the start moved {} times in 100 turns", starts.len());
@@ -146,9 +151,9 @@ mod tests {
             history.push(exchange(n));
         }
         history.fit(2_000);
-        assert_eq!(history.messages(300).len(), 4, "two exchanges of about 120 tokens fit");
-        assert_eq!(history.messages(2_000).len(), 8);
-        assert!(history.messages(0).is_empty());
+        assert_eq!(history.messages(300, false).len(), 4, "two exchanges of about 120 tokens fit");
+        assert_eq!(history.messages(2_000, false).len(), 8);
+        assert!(history.messages(0, false).is_empty());
     }
 
     #[test]
@@ -160,10 +165,10 @@ mod tests {
         assert!(history.exchanges().len() <= History::EXCHANGES_MAX);
         assert_eq!(history.exchanges().last().map(|e| e.user.as_str()), Some("question 999"));
         for _ in 0..100 {
-            history.push(Exchange { user: "u".repeat(1 << 20), answer: "a".repeat(1 << 20) });
+            history.push(Exchange { user: "u".repeat(1 << 20), answer: "a".repeat(1 << 20), private: false });
         }
         let bytes: usize = history.exchanges().iter().map(Exchange::len_bytes).sum();
         assert!(bytes <= History::BYTES_MAX && history.start <= history.past.len(), "{bytes}");
-        assert!(!history.messages(u32::MAX).is_empty());
+        assert!(!history.messages(u32::MAX, false).is_empty());
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 2;
+pub const STATE_VERSION: u16 = 3;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -39,6 +39,8 @@ pub struct Paused {
     pub stable: usize,
     /// The agents so far.
     pub plan: Plan,
+    /// It must not leave the house.
+    pub private: bool,
 }
 
 /// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
@@ -224,7 +226,10 @@ impl Conversation {
                 self.hold(task, matches!(body, EventBody::Suspended { .. }));
                 self.start_clocks();
             }
-            EventBody::Reprioritised { priority, .. } => self.reprioritise(task, *priority),
+            EventBody::Reprioritised { priority, .. } => {
+                self.reprioritise(task, *priority);
+                self.start_clocks();
+            }
             EventBody::Ordered { verb, targets, text } => self.ordered(task, *verb, targets, text),
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
             EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
@@ -255,7 +260,7 @@ impl Conversation {
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
         let Some(Pending { mut inbound, at, .. }) = self.take_next(task) else { return };
         if self.history.is_empty() {
-            opening::seed_history(&mut self.history, &inbound.preamble);
+            opening::seed_history(&mut self.history, &inbound.preamble, inbound.private);
         }
         inbound.preamble.clear();
         let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
@@ -283,7 +288,8 @@ impl Conversation {
             aside: waits,
             suspended: false,
             deferral: Deferral::default(),
-            clock: Clock::starting(at),
+            // Before that nobody could work on it: it was not due, stood behind others, or the process was away.
+            clock: Clock::starting(self.at.max(at)),
             strategies: Vec::new(),
             tried: Vec::new(),
             failing_since: None,
@@ -311,12 +317,13 @@ impl Conversation {
         };
         let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
         if let Some(turn) = turn {
-            self.history.push(Exchange { user: turn.inbound.text, answer: text.clone() });
+            let private = turn.inbound.private;
+            self.history.push(Exchange { user: turn.inbound.text, answer: text.clone(), private });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
                     let AgentRun { mut messages, stable, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
-                    Paused { messages, stable, plan: turn.plan.resumable() }
+                    Paused { messages, stable, plan: turn.plan.resumable(), private }
                 });
             }
             self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));

@@ -45,6 +45,9 @@ impl Turn {
     /// Before a new round, its model is told what came in meanwhile.
     fn tell(&mut self) {
         for Pending { task, inbound, .. } in std::mem::take(&mut self.heard) {
+            // Later turns are to know what was said here; a retry reads the message itself in the log.
+            self.inbound.text.push_str("\n\n");
+            self.inbound.text.push_str(&inbound.text);
             self.notes.push(format!("[The user adds, while you work on this:]\n{}", inbound.text));
             self.told.push(task);
         }

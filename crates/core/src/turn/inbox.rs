@@ -104,12 +104,22 @@ impl Conversation {
         } else if let Some(into) = inbound.same_as.filter(|into| self.is_open(*into)) {
             self.joined.push(Joined { task, into });
         } else {
-            let (at, pending) = (self.at, Pending::new(task, inbound.clone(), self.at));
-            match self.turns.iter_mut().rfind(|t| inbound.steer && t.can_hear(at)) {
+            let pending = Pending::new(task, inbound.clone(), self.at);
+            match self.steered_by(inbound) {
                 Some(turn) => turn.heard.push(pending),
                 None => self.inbox.push_back(pending),
             }
         }
+    }
+
+    /// The turn that a message joins: the newest of its own lane, else the newest. What is private joins no turn that may
+    /// leave the house.
+    fn steered_by(&mut self, inbound: &Inbound) -> Option<&mut Turn> {
+        let (at, lane) = (self.at, Lane::of(inbound.priority));
+        let fits = |t: &Turn| inbound.steer && t.can_hear(at) && (!inbound.private || t.inbound.private);
+        let own = self.turns.iter().rposition(|t| t.lane == lane && fits(t));
+        let place = own.or_else(|| self.turns.iter().rposition(fits))?;
+        self.turns.get_mut(place)
     }
 
     /// What a turn did not hear before it ended is a message like any other, at the place where it was accepted.
@@ -214,7 +224,8 @@ impl Conversation {
             self.inbox.remove(at);
         } else if let Some(at) = self.orders.iter().position(|o| o.task == task) {
             let order = self.orders.remove(at);
-            self.history.push(Exchange { user: order.inbound.text, answer: text.to_owned() });
+            let Inbound { text: user, private, .. } = order.inbound;
+            self.history.push(Exchange { user, answer: text.to_owned(), private });
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);
         } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {
@@ -286,7 +297,8 @@ impl Clock {
 impl Turn {
     /// Whether a message may join it: it works on, and will have another round before long.
     pub(super) fn can_hear(&self, at: Micros) -> bool {
-        let works = !self.suspended && self.deferral.until.is_none_or(|until| until <= at);
+        let is_aside = self.suspended || self.deferral.until.is_some_and(|until| until > at);
+        let works = !is_aside && !self.may_wait_for_others();
         works && !self.cancelled && !self.clock.hard_passed && self.main.ending().is_none()
     }
 

@@ -27,18 +27,20 @@ pub(super) fn open(
 ) -> Opening {
     let said = facts.spoken.as_deref().unwrap_or(&inbound.text);
     let tokens_max = limits.history_tokens_max();
-    let Some(paused) = paused.filter(|_| is_continue(&inbound.text)) else {
-        return fresh(history, said.to_owned(), facts, tokens_max);
+    let may_see = |paused: &Paused| inbound.private || !paused.private;
+    let mut fresh = |said: String| fresh(history, said, facts, inbound.private, tokens_max);
+    let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
+        return fresh(said.to_owned());
     };
     let said = continue_note(said);
-    go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(history, said, facts, tokens_max))
+    go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said))
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
-fn fresh(history: &mut History, said: String, facts: &PromptFacts, tokens_max: u32) -> Opening {
+fn fresh(history: &mut History, said: String, facts: &PromptFacts, private: bool, tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);
     let last = Message::User { context: turn_context(facts), text: said };
-    let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))));
+    let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
     let stable = messages.len();
     messages.push(last);
     Opening { messages, stable, plan: Plan::default() }
@@ -47,7 +49,7 @@ fn fresh(history: &mut History, said: String, facts: &PromptFacts, tokens_max: u
 /// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
 /// the pause, which the history ends with, has to do.
 fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
-    let Paused { mut messages, mut stable, plan } = paused;
+    let Paused { mut messages, mut stable, plan, .. } = paused;
     messages.push(Message::user(said));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
@@ -93,11 +95,11 @@ pub(super) fn window_note(limits: &TurnLimits) -> String {
 }
 
 /// Takes in what a stateless front end says came before.
-pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)]) {
+pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)], private: bool) {
     let mut user = String::new();
     for (role, text) in preamble {
         if role == "assistant" {
-            history.push(Exchange { user: std::mem::take(&mut user), answer: text.clone() });
+            history.push(Exchange { user: std::mem::take(&mut user), answer: text.clone(), private });
         } else {
             if !user.is_empty() {
                 user.push_str("\n\n");
@@ -106,7 +108,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)])
         }
     }
     if !user.is_empty() {
-        history.push(Exchange { user, answer: "(no answer)".to_owned() });
+        history.push(Exchange { user, answer: "(no answer)".to_owned(), private });
     }
 }
 

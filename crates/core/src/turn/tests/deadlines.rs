@@ -50,14 +50,20 @@ fn the_soft_deadline_asks_the_model_once_to_come_to_an_end() {
 }
 
 #[test]
-fn deadlines_count_from_the_acceptance_and_the_soft_one_comes_first() {
+fn deadlines_count_from_a_turns_beginning_and_the_soft_one_comes_first() {
     let mut w = World::new();
+    w.slow_facts = true;
     let deadlines = Deadlines::default();
     let first = w.say("one");
     let accepted = w.log[0].at;
-    assert_eq!(w.conv.next_deadline(&deadlines), Some((accepted.plus_ms(30_000), first, false)));
-    w.deadline();
     assert_eq!(w.conv.next_deadline(&deadlines), Some((accepted.plus_ms(120_000), first, true)));
+    // While the process is away nobody can begin it.
+    w.wait_ms(3_600_000);
+    w.begin();
+    let begun = w.conv.turn(first).expect("it has begun").started_at;
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((begun.plus_ms(30_000), first, false)));
+    w.deadline();
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((begun.plus_ms(120_000), first, true)));
     w.deadline();
     assert_eq!(w.conv.next_deadline(&deadlines), None);
 }
@@ -282,6 +288,18 @@ fn a_message_behind_a_turn_of_its_lane_has_its_whole_time_once_the_lane_is_free(
     w.slow_facts = true;
     w.on(first).replies("1", &[]);
     let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert_eq!((at, task, hard), (w.now.plus_ms(120_000), second, true));
+}
+
+#[test]
+fn a_message_has_its_whole_time_when_the_turn_before_it_leaves_its_lane() {
+    let mut w = World::new();
+    let (first, second) = (w.say("one"), w.say("two"));
+    w.wait_ms(110_000);
+    w.slow_facts = true;
+    w.make(first, Priority::Normal);
+    let deadlines = Deadlines::default();
+    let (at, task, hard) = w.conv.next_deadline(&deadlines).expect("a deadline");
     assert_eq!((at, task, hard), (w.now.plus_ms(120_000), second, true));
 }
 

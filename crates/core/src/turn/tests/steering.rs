@@ -126,12 +126,16 @@ fn only_a_turn_that_works_on_is_steered() {
     let second = w.add("Somebody is held back");
     assert_eq!(w.conv.turns.len(), 2);
     let back = w.say_as(Priority::Normal, "Back");
-    let newest = w.add("The newest is meant");
+    let own = w.add("The turn of its lane is meant");
+    w.on(back).replies("b", &[]);
+    w.on(second).replies("2", &[]);
+    w.on(second).replies("2, and more", &[]);
+    assert_eq!((w.answer(second), w.ending(own).0), ("2, and more".to_owned(), "answered"));
+    let back = w.say_as(Priority::Normal, "Back");
+    let other = w.add("Better that of the other lane than none");
     w.on(back).replies("b", &[]);
     w.on(back).replies("b2", &[]);
-    assert_eq!(w.ending(newest).0, "answered");
-    w.on(second).replies("2", &[]);
-    assert_eq!(w.answer(second), "2");
+    assert_eq!(w.ending(other).0, "answered");
     // A turn that has been put off does not hear for a long time.
     let back = w.say_as(Priority::Normal, "Back");
     while w.conv.turn(back).is_some_and(|t| t.deferral.count == 0) {
@@ -139,6 +143,80 @@ fn only_a_turn_that_works_on_is_steered() {
     }
     let own = w.add("Now");
     assert!(w.conv.turn(own).is_some());
+}
+
+#[test]
+fn a_turn_that_may_wait_for_other_tasks_is_not_steered() {
+    let mut w = World::new();
+    let before = w.say_as(Priority::Normal, "Before");
+    let waits = w.receive(Inbound { after: vec![before], ..World::inbound("Then this") });
+    w.cancel(before);
+    let own = w.add("And now?");
+    assert!(w.conv.turn(own).is_some() && w.conv.turn(waits).is_some(), "it is answered at once");
+    w.on(own).replies("Now.", &[]);
+    w.on(waits).replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    let more = w.add("More");
+    assert!(w.conv.turn(more).is_none(), "now it works");
+}
+
+#[test]
+fn what_is_private_does_not_steer_a_turn_that_may_leave_the_house() {
+    let private = |text: &str| Inbound { private: true, steer: true, ..World::inbound(text) };
+    let mut w = World::new();
+    let open = w.say("Look it up");
+    let secret = w.receive(private("My code is 1234"));
+    assert!(w.conv.inbox.iter().any(|p| p.task == secret), "it waits for a turn of its own");
+    w.on(open).replies("Found", &[]);
+    assert!(w.conv.turn(secret).is_some());
+    let (more, plain) = (w.receive(private("And 5678")), w.add("Thanks"));
+    w.on(secret).replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    assert!(w.on(secret).last_shown().contains("And 5678") && w.last_shown().contains("Thanks"));
+    w.replies("Kept", &[]);
+    assert_eq!([w.ending(more).0, w.ending(plain).0], ["answered"; 2]);
+}
+
+#[test]
+fn what_was_private_is_no_part_of_a_later_turn_that_may_leave_the_house() {
+    let texts = |w: &World| w.request().messages.iter().map(super::world::text_of).collect::<Vec<_>>();
+    let private = |text: &str| Inbound { private: true, ..World::inbound(text) };
+    let mut w = World::new();
+    w.say("Hello");
+    w.replies("Hi", &[]);
+    w.receive(private("My code is 1234"));
+    assert_eq!(texts(&w), ["Hello", "Hi", "My code is 1234"]);
+    w.replies("Noted", &[]);
+    w.say("What is new?");
+    assert_eq!(texts(&w), ["Hello", "Hi", "What is new?"]);
+    w.replies("Nothing", &[]);
+    w.receive(private("What is my code?"));
+    let all = ["Hello", "Hi", "My code is 1234", "Noted", "What is new?", "Nothing", "What is my code?"];
+    assert_eq!(texts(&w), all);
+}
+
+#[test]
+fn a_private_turn_that_paused_is_not_continued_outside_the_house() {
+    for private in [true, false] {
+        let mut w = World::new();
+        let task = w.receive(Inbound { private: true, ..World::inbound("My code is 1234") });
+        w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+        assert_eq!(w.ending(task).0, "paused");
+        w.receive(Inbound { private, ..World::inbound("continue") });
+        let shown: Vec<String> = w.request().messages.iter().map(super::world::text_of).collect();
+        assert_eq!(shown.iter().any(|m| m.contains("1234")), private, "{shown:?}");
+    }
+}
+
+#[test]
+fn later_turns_know_what_a_turn_was_told_while_it_worked() {
+    let mut w = World::new();
+    w.say("Plan my week");
+    w.add("Not on Monday");
+    w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    w.replies("The plan", &[]);
+    w.say("Why?");
+    let shown: Vec<String> = w.request().messages.iter().map(super::world::text_of).collect();
+    assert_eq!(shown, ["Plan my week\n\nNot on Monday", "The plan", "Why?"]);
 }
 
 #[test]
