@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fence;
+mod histories;
 mod intents;
 mod letters;
 mod load;
@@ -57,6 +58,9 @@ macro_rules! contract {
                     a_door_may_write_whoever_owns_the_conversation,
                     a_snapshot_is_kept_for_the_present_owner_only,
                     racing_claims_get_different_epochs,
+                ],
+                histories: [
+                    every_short_history_of_two_owners_is_judged_as_the_model_says,
                 ],
                 intents: [
                     a_once_run_starts_exactly_once,
