@@ -71,7 +71,7 @@ impl Needs {
 
 /// What is known of a conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Head {
+pub struct Head {
     pub user: UserId,
     pub epoch: Epoch,
     pub next: Seq,

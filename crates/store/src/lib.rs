@@ -6,6 +6,7 @@
 mod admission;
 mod memory;
 mod similar;
+mod sql;
 mod sqlite;
 mod stem;
 mod todo_rules;

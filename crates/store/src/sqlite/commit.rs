@@ -5,30 +5,22 @@
 //! a second trip. Every refusal is given there. An append of a stale epoch finds that its conversation's row has moved on
 //! and is refused before anything of it is written.
 
-use annie_core::{
-    ids::{ConversationId, IntentId, Seq, TaskId},
-    ports::{Append, AppendError, Appended, StoreError},
-};
+use annie_core::ports::{Append, AppendError, StoreError};
 use sqlx::sqlite::SqliteRow;
 use uuid::Uuid;
 
 use super::{
-    SqliteStore,
-    batch::{Batch, ROWS_MAX},
-    rows::Columns,
+    Sqlite,
+    batch::{self, ROWS_MAX},
     statements::Statements,
     writer::Pen,
-    writes::Writes,
 };
-use crate::admission::{Admitted, Desk, Head, Needs, Planned, Proposal, Received};
+use crate::{
+    admission::{Desk, Needs, Proposal},
+    sql::{Columns, Row, Verdict, judge, learn_fact, writes},
+};
 
 const WHAT: &str = "committing appends";
-
-/// Which fact a row of the first trip is.
-const HEAD: i64 = 0;
-const MESSAGE: i64 = 1;
-const TASK: i64 = 2;
-const INTENT: i64 = 3;
 
 const READ_HEADS: &str = "SELECT 0, id, user_id, owner_epoch, next_seq FROM conversations WHERE id IN (";
 const READ_MESSAGES: &str = "SELECT 1, user_id, client_id, id, conversation_id, seq, text_sha256 FROM tasks \
@@ -36,8 +28,8 @@ const READ_MESSAGES: &str = "SELECT 1, user_id, client_id, id, conversation_id, 
 const READ_TASKS: &str = "SELECT 2, id FROM tasks WHERE id IN (";
 const READ_INTENTS: &str = "SELECT 3, id, conversation_id, effect, state FROM intents WHERE id IN (";
 
-impl SqliteStore {
-    pub(super) async fn commit_batch(&self, batch: Vec<Append>) -> Vec<Result<Appended, AppendError>> {
+impl Sqlite {
+    pub(super) async fn commit_batch(&self, batch: Vec<Append>) -> Vec<Verdict> {
         let proposals: Vec<Proposal> = batch.into_iter().map(Proposal::new).collect();
         if proposals.is_empty() {
             return Vec::new();
@@ -57,7 +49,7 @@ impl SqliteStore {
         let mut desk = desk_of(&pen.begin(facts(&needs)).await?)?;
         let verdicts = judge(&mut desk, proposals);
         let written = match writes(proposals, &verdicts) {
-            Ok(batch) => write(&mut pen, batch).await,
+            Ok(writes) => write(&mut pen, writes.rows()).await,
             Err(error) => Err(error),
         };
         if !matches!(written, Ok(true)) {
@@ -69,45 +61,24 @@ impl SqliteStore {
     }
 }
 
-type Verdict = Result<Appended, AppendError>;
-
 /// Everything in one trip, if what is remembered admits every append and still is so.
 async fn at_once(pen: &mut Pen<'_>, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
-    let (mut desk, mut batch) = pen.recent().facts(needs);
+    let (mut desk, mut rows) = pen.recent().facts(needs);
     let verdicts = judge(&mut desk, proposals);
     if verdicts.iter().any(Result::is_err) || proposals.iter().map(|p| p.events.len()).sum::<usize>() > ROWS_MAX {
         return Ok(None);
     }
-    batch.append(writes(proposals, &verdicts)?);
-    if batch.len() > ROWS_MAX {
+    rows.extend(writes(proposals, &verdicts)?.rows());
+    if rows.len() > ROWS_MAX {
         return Ok(None);
     }
-    for statement in batch.statements() {
+    for statement in batch::statements(rows) {
         if !pen.attempt(statement).await? {
             return Ok(None);
         }
     }
     pen.recent().learn(desk);
     Ok(Some(verdicts))
-}
-
-/// The verdict on each append.
-fn judge(desk: &mut Desk, proposals: &[Proposal]) -> Vec<Verdict> {
-    let verdict = |proposal| desk.judge(proposal).map(|Admitted { first, .. }| Appended { first });
-    proposals.iter().map(verdict).collect()
-}
-
-/// What the admitted ones write.
-fn writes(proposals: &[Proposal], verdicts: &[Verdict]) -> Result<Batch, StoreError> {
-    let mut writes = Writes::default();
-    for (proposal, verdict) in proposals.iter().zip(verdicts) {
-        let Ok(Appended { first }) = verdict else { continue };
-        for ((event, changes), seq) in proposal.events.iter().zip((first.0..).map(Seq)) {
-            writes.event(proposal.conversation, &proposal.user, seq, event)?;
-            writes.project(proposal.conversation, &proposal.user, seq, changes);
-        }
-    }
-    Ok(writes.batch())
 }
 
 /// BEGIN, and the questions whose answers the batch is judged by. Lists are padded to a power of two by repeating their
@@ -139,44 +110,13 @@ fn ids(ask: &mut Statements, question: &'static str, ids: impl ExactSizeIterator
 
 fn desk_of(rows: &[SqliteRow]) -> Result<Desk, StoreError> {
     let mut desk = Desk::default();
-    for row in rows {
-        let mut row = Columns::of(row);
-        match row.take::<i64>()? {
-            HEAD => {
-                let id = row.id(ConversationId::from_uuid)?;
-                desk.heads.insert(id, Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()? });
-            }
-            MESSAGE => {
-                let key = (row.user()?, row.take()?);
-                let received = Received {
-                    task: row.id(TaskId::from_uuid)?,
-                    conversation: row.id(ConversationId::from_uuid)?,
-                    seq: row.seq()?,
-                    text_sha256: row.sha256()?,
-                };
-                desk.known.messages.insert(key, received);
-            }
-            TASK => {
-                desk.known.tasks.insert(row.id(TaskId::from_uuid)?);
-            }
-            INTENT => {
-                let id = row.id(IntentId::from_uuid)?;
-                let planned = Planned {
-                    conversation: row.id(ConversationId::from_uuid)?,
-                    effect: row.word()?,
-                    state: row.word()?,
-                };
-                desk.known.intents.insert(id, planned);
-            }
-            other => return Err(super::errors::corrupt(WHAT, format!("unknown fact {other}"))),
-        }
-    }
+    rows.iter().try_for_each(|row| learn_fact(&mut desk, &mut Columns::of(row)))?;
     Ok(desk)
 }
 
 /// Writes and commits, and says whether there was anything to write.
-async fn write(pen: &mut Pen<'_>, batch: Batch) -> Result<bool, StoreError> {
-    let mut statements = batch.statements();
+async fn write(pen: &mut Pen<'_>, rows: Vec<Row>) -> Result<bool, StoreError> {
+    let mut statements = batch::statements(rows);
     let Some(mut last) = statements.next() else { return Ok(false) };
     for next in statements {
         pen.send(std::mem::replace(&mut last, next)).await?;
@@ -189,13 +129,13 @@ async fn write(pen: &mut Pen<'_>, batch: Batch) -> Result<bool, StoreError> {
 mod tests {
     use annie_core::{
         event::{EventBody, NewEvent},
-        ids::{AgentId, Epoch, NodeIncarnation, UserId},
+        ids::{AgentId, ConversationId, Epoch, NodeIncarnation, TaskId, UserId},
         ports::{Fence, Log},
         time::Micros,
     };
 
     use super::*;
-    use crate::{Durability, SqliteOptions};
+    use crate::{Durability, SqliteOptions, SqliteStore};
 
     const CONVERSATION: ConversationId = ConversationId::from_uuid(Uuid::from_u128(1));
 
@@ -208,7 +148,7 @@ mod tests {
 
     async fn goes_at_once(store: &SqliteStore, fence: Fence) -> bool {
         let batch = [append(fence)];
-        let mut pen = store.pen(WHAT).await.unwrap();
+        let mut pen = store.db.pen(WHAT).await.unwrap();
         at_once(&mut pen, &Needs::of(&batch), &batch).await.unwrap().is_some()
     }
 
@@ -225,7 +165,7 @@ mod tests {
         assert!(!goes_at_once(&store, Fence::Owner(Epoch(0))).await, "an earlier owner's");
         let mut moved = Statements::default();
         moved.say("UPDATE conversations SET next_seq = next_seq + 1");
-        store.write(WHAT, moved).await.unwrap();
+        store.db.write(WHAT, moved).await.unwrap();
         assert!(!goes_at_once(&store, Fence::Inbox).await, "of a row that has moved on");
     }
 }

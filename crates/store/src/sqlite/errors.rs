@@ -36,11 +36,6 @@ pub(super) fn failed_migration(error: MigrateError) -> StoreError {
     }
 }
 
-/// A stored shape that cannot be read.
-pub(super) fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
-    StoreError { kind: StoreErrorKind::Corrupt, what, detail: detail.to_string() }
-}
-
 /// Whether a constraint of a table, or a guard, forbids a write.
 pub(super) fn is_constraint(error: &sqlx::Error) -> bool {
     code_of(error).is_some_and(|code| code & 0xff == CONSTRAINT)

@@ -4,19 +4,13 @@
 use annie_core::{
     ids::{IntentId, UserId},
     ports::{Fut, Memories, Memory, MemoryCategory, MemoryHit, MemoryQuery, NewMemory, Saved, StoreError},
-    projection::text_sha256,
     time::Micros,
 };
 
-use super::{
-    SqliteStore,
-    errors::{corrupt, failed},
-    rows::{Columns, json, signed},
-    statements::{Statements, arguments},
-    writer::Pen,
-};
+use super::{SqliteStore, statements::Statements, writer::Pen};
 use crate::{
     similar::{importance, merged, nearly_same},
+    sql::{Cell, Columns, Database, corrupt, hit_of, json, memory_of, owner_word, saved_of, signed},
     words::different_words,
 };
 
@@ -61,12 +55,12 @@ impl Memories for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Saved, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.pen("keeping a memory").await?;
+            let mut pen = self.db.pen("keeping a memory").await?;
             let saved = save(&mut pen, &user, intent, new, at).await;
             if saved.is_err() {
                 pen.roll_back().await;
             }
-            self.no_memories.written(&user);
+            self.db.no_memories.written(&user);
             saved
         })
     }
@@ -74,37 +68,29 @@ impl Memories for SqliteStore {
     fn find_memories(&self, user: UserId, query: MemoryQuery) -> Fut<'_, Result<Vec<MemoryHit>, StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "searching memories";
-            if self.no_memories.is_known(&user) {
+            if self.db.no_memories.is_known(&user) {
                 return Ok(Vec::new());
             }
-            let writes = self.no_memories.writes();
-            let bound = arguments()
-                .with(user.as_str().to_owned())
-                .with(query.category.map(MemoryCategory::as_str))
-                .with(query.min_importance.unwrap_or(0.0))
-                .with(json(&query.tags)?)
-                .with(i64::from(query.limit));
-            let (sql, bound) = if query.text.trim().is_empty() {
-                (LIST, bound)
+            let writes = self.db.no_memories.writes();
+            let mut bound = vec![
+                Cell::from(&user),
+                Cell::maybe_word(query.category.map(MemoryCategory::as_str)),
+                Cell::Real(query.min_importance.unwrap_or(0.0)),
+                json(&query.tags)?.into(),
+                query.limit.into(),
+            ];
+            let sql = if query.text.trim().is_empty() {
+                LIST
             } else {
-                match expression(&user, &query.text) {
-                    Some(expression) => (FIND, bound.with(expression)),
-                    None => return Ok(Vec::new()),
-                }
+                let Some(expression) = expression(&user, &query.text) else { return Ok(Vec::new()) };
+                bound.push(expression.into());
+                FIND
             };
-            let rows = self.rows(WHAT, sql, bound.finish().map_err(failed(WHAT))?).await?;
-            if rows.is_empty() {
-                let bound = arguments().with(user.as_str().to_owned()).finish().map_err(failed(WHAT))?;
-                if self.rows(WHAT, ANY, bound).await?.is_empty() {
-                    self.no_memories.found(&user, writes);
-                }
+            let hits = self.list(WHAT, sql, bound, hit_of).await?;
+            if hits.is_empty() && self.db.ask(WHAT, ANY, vec![Cell::from(&user)]).await?.is_empty() {
+                self.db.no_memories.found(&user, writes);
             }
-            rows.iter()
-                .map(|row| {
-                    let mut row = Columns::of(row);
-                    Ok(MemoryHit { memory: memory_of(&mut row)?, rank: row.take()? })
-                })
-                .collect()
+            Ok(hits)
         })
     }
 
@@ -112,7 +98,7 @@ impl Memories for SqliteStore {
         Box::pin(async move {
             let mut statements = Statements::default();
             statements.say(TOUCH).with(at.0).with(user.as_str().to_owned()).with(json(&numbers)?);
-            self.write("noting found memories", statements).await?;
+            self.db.write("noting found memories", statements).await?;
             Ok(())
         })
     }
@@ -132,13 +118,11 @@ async fn save(
     let number = match rows.as_slice() {
         [before, _next] => {
             pen.roll_back().await;
-            let mut row = Columns::of(before);
-            let merged = row.take()?;
-            return Ok(Saved { merged, memory: memory_of(&mut row)? });
+            return saved_of(&mut Columns::of(before));
         }
         [next] => {
             let mut row = Columns::of(next);
-            row.take::<i64>()?;
+            row.number()?;
             row.count()?
         }
         _ => return Err(corrupt("keeping a memory", "no next number")),
@@ -191,23 +175,4 @@ async fn same_as(pen: &mut Pen<'_>, user: &UserId, new: &NewMemory) -> Result<Op
 fn expression(user: &UserId, text: &str) -> Option<String> {
     let words: Vec<String> = different_words(text).into_iter().map(|w| format!("\"{w}\"")).collect();
     (!words.is_empty()).then(|| format!("owner : {} AND ({})", owner_word(user), words.join(" OR ")))
-}
-
-/// A user as one word of the index.
-fn owner_word(user: &UserId) -> String {
-    let hash = text_sha256(user.as_str());
-    hash[..8].iter().fold(String::from("u"), |word, byte| format!("{word}{byte:02x}"))
-}
-
-fn memory_of(row: &mut Columns<'_>) -> Result<Memory, StoreError> {
-    Ok(Memory {
-        number: row.count()?,
-        content: row.take()?,
-        tags: row.json()?,
-        category: row.word()?,
-        importance: row.take()?,
-        created_at: row.at()?,
-        updated_at: row.at()?,
-        accessed_at: row.maybe_at()?,
-    })
 }

@@ -3,30 +3,21 @@
 //! own thread, so what belongs together is sent as one text with several statements: SQLite's driver binds their
 //! arguments one after the other and keeps the prepared statements by the text.
 //!
-//! One file for each noun, each with its SQL beside its use.
+//! One file for each noun, each with its SQL beside its use; what PostgreSQL does with the same SQL is in [`crate::sql`].
 
 mod absence;
 mod batch;
-mod breakers;
 mod commit;
 mod errors;
-mod keys;
-mod letters;
-mod log;
 mod memories;
-mod operations;
 mod outbox;
 mod readers;
 mod rebuild;
-mod recent;
-mod records;
-mod rows;
 mod statements;
 #[cfg(test)]
 mod tests;
 mod todos;
 mod writer;
-mod writes;
 
 use std::{
     fs::{File, TryLockError},
@@ -34,18 +25,30 @@ use std::{
     time::Duration,
 };
 
-use annie_core::ports::{Fut, Store, StoreError, StoreErrorKind};
+use annie_core::{
+    ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
+    ports::{Append, Fut, Notification, Store, StoreError, StoreErrorKind},
+    time::Micros,
+};
 use sqlx::{
     AssertSqlSafe, ConnectOptions,
     migrate::Migrator,
-    sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
 
 use absence::Absence;
 use errors::{failed, failed_io};
 use readers::Readers;
+use statements::{Bound, Statements};
 use writer::Writer;
+
+use crate::{
+    admission::Head,
+    sql::{CLAIM, Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
+};
+
+cells_of!(SqliteRow);
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
@@ -94,7 +97,10 @@ impl Default for SqliteOptions {
 }
 
 /// The store on SQLite.
-pub struct SqliteStore {
+pub type SqliteStore = SqlStore<Sqlite>;
+
+/// The database.
+pub struct Sqlite {
     writer: Mutex<Option<Writer>>,
     readers: Readers,
     no_memories: Absence,
@@ -124,17 +130,69 @@ impl SqliteStore {
         let readers =
             Readers::open(connect.read_only(true).create_if_missing(false), options.readers_max.max(1)).await?;
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
-        Ok(Self { writer, readers, no_memories: Absence::default(), no_open_todos: Absence::default() })
+        let db = Sqlite { writer, readers, no_memories: Absence::default(), no_open_todos: Absence::default() };
+        Ok(Self { db })
+    }
+}
+
+impl Database for Sqlite {
+    type Row = SqliteRow;
+
+    const OUTBOX: &'static str = outbox::OUTBOX;
+    const PUT_SNAPSHOT: &'static str = "INSERT INTO snapshots (conversation_id, seq, v, state) \
+         SELECT id, $2, $3, $4 FROM conversations WHERE id = $1 AND owner_epoch = $5 \
+         ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
+         WHERE excluded.seq >= snapshots.seq";
+
+    async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<SqliteRow>, StoreError> {
+        let bound = Bound::of(bound).finish().map_err(failed(what))?;
+        self.readers.rows(what, sql, bound).await
     }
 
-    /// All rows of a question.
-    async fn rows(
+    async fn tell(
         &self,
         what: &'static str,
         sql: &'static str,
-        arguments: SqliteArguments,
+        bound: Vec<Cell>,
     ) -> Result<Vec<SqliteRow>, StoreError> {
-        self.readers.rows(what, sql, arguments).await
+        self.write(what, Statements::one(sql, bound)).await
+    }
+
+    async fn commit(&self, batch: Vec<Append>) -> Vec<Verdict> {
+        self.commit_batch(batch).await
+    }
+
+    async fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Result<Option<Head>, StoreError> {
+        let mut pen = self.pen("claiming a conversation").await?;
+        let claim = vec![by.uuid().into(), conversation.uuid().into()];
+        let rows = pen.send(Statements::one(CLAIM, claim)).await?;
+        let head = rows.first().map(|row| head_of(&mut Columns::of(row))).transpose()?;
+        if let Some(head) = &head {
+            pen.recent().learn_head(conversation, head.clone());
+        }
+        Ok(head)
+    }
+
+    async fn rebuild(&self) -> Result<u64, StoreError> {
+        self.fold_again().await
+    }
+
+    async fn deliver(&self, ids: Vec<OutboxId>, at: Micros) -> Result<(), StoreError> {
+        self.mark_delivered(ids, at).await
+    }
+
+    async fn notify(
+        &self,
+        user: UserId,
+        text: String,
+        words: Vec<(OutboxId, TaskId)>,
+        at: Micros,
+    ) -> Result<Option<Notification>, StoreError> {
+        self.tell_user(user, text, words, at).await
+    }
+
+    async fn sweep(&self, before: Micros) -> Result<u64, StoreError> {
+        self.sweep_old(before).await
     }
 }
 
@@ -193,8 +251,8 @@ impl Store for SqliteStore {
 
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async move {
-            let writer = self.writer.lock().await.take();
-            self.readers.close().await;
+            let writer = self.db.writer.lock().await.take();
+            self.db.readers.close().await;
             if let Some(writer) = writer {
                 writer.close().await;
             }

@@ -1,25 +1,17 @@
 //! Final words on their way, and the notifications that they became.
 
 use annie_core::{
-    ids::{ConversationId, OutboxId, TaskId, UserId},
-    ports::{Fut, Notification, Outbox, OutboxRow, StoreError},
+    ids::{OutboxId, TaskId, UserId},
+    ports::{Notification, StoreError},
     time::Micros,
 };
-use sqlx::sqlite::SqliteRow;
 
-use super::{
-    SqliteStore,
-    errors::corrupt,
-    rows::{Columns, json, signed},
-    statements::{Statements, arguments},
-};
+use super::{Sqlite, statements::Statements};
+use crate::sql::{Columns, corrupt, json, notification_of};
 
 pub(super) const OUTBOX: &str = "SELECT o.id, o.user_id, o.task_id, o.conversation_id, t.title, t.priority, t.source, \
      t.state, o.text, o.at FROM outbox o CROSS JOIN tasks t ON t.id = o.task_id AND t.conversation_id = o.conversation_id \
      WHERE o.delivered_at IS NULL ORDER BY o.at, o.id LIMIT $1";
-pub(super) const NOTIFICATIONS: &str = "SELECT id, user_id, text, tasks, at FROM notifications \
-     WHERE user_id = $1 AND id > $2 ORDER BY id LIMIT $3";
-pub(super) const LAST_NOTIFIED: &str = "SELECT at FROM notifications WHERE user_id = $1 ORDER BY id DESC LIMIT 1";
 /// Ids are bound as one JSON list of hexadecimal words, so that any number of them is the same statement.
 pub(super) const DELIVERED: &str = "UPDATE outbox SET delivered_at = ? WHERE delivered_at IS NULL \
      AND id IN (SELECT unhex(value) FROM json_each(?));";
@@ -32,66 +24,25 @@ pub(super) const SWEEP_WORDS: &str = "UPDATE outbox SET text = '' WHERE delivere
 const CHANGED: &str = "SELECT changes();";
 pub(super) const SWEEP_NOTIFICATIONS: &str = "DELETE FROM notifications WHERE at < ?;";
 
-impl Outbox for SqliteStore {
-    fn outbox(&self, limit: u32) -> Fut<'_, Result<Vec<OutboxRow>, StoreError>> {
-        Box::pin(async move {
-            let bound = arguments().with(i64::from(limit));
-            self.list("reading the outbox", OUTBOX, bound, word_of).await
-        })
+impl Sqlite {
+    pub(super) async fn mark_delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Result<(), StoreError> {
+        let mut statements = Statements::default();
+        statements.say(DELIVERED).with(at.0).with(hexes(ids.into_iter())?);
+        self.write("marking deliveries", statements).await?;
+        Ok(())
     }
 
-    fn delivered(&self, ids: Vec<OutboxId>, at: Micros) -> Fut<'_, Result<(), StoreError>> {
-        Box::pin(async move {
-            if ids.is_empty() {
-                return Ok(());
-            }
-            let mut statements = Statements::default();
-            statements.say(DELIVERED).with(at.0).with(hexes(ids.into_iter())?);
-            self.write("marking deliveries", statements).await?;
-            Ok(())
-        })
+    pub(super) async fn sweep_old(&self, before: Micros) -> Result<u64, StoreError> {
+        let mut pen = self.pen("sweeping the outbox").await?;
+        let mut statements = Statements::begin();
+        statements.say(SWEEP_WORDS).with(before.0).say(CHANGED);
+        statements.say(SWEEP_NOTIFICATIONS).with(before.0).say(CHANGED);
+        let swept = pen.begin(statements).await?;
+        pen.commit(Statements::default()).await?;
+        swept.iter().map(|row| Columns::of(row).count()).sum()
     }
 
-    fn notify(
-        &self,
-        user: UserId,
-        text: String,
-        words: Vec<(OutboxId, TaskId)>,
-        at: Micros,
-    ) -> Fut<'_, Result<Option<Notification>, StoreError>> {
-        Box::pin(self.tell(user, text, words, at))
-    }
-
-    fn notifications(&self, user: UserId, after: u64, limit: u32) -> Fut<'_, Result<Vec<Notification>, StoreError>> {
-        Box::pin(async move {
-            let bound = arguments().with(user.as_str().to_owned()).with(signed(after)).with(i64::from(limit));
-            self.list("reading notifications", NOTIFICATIONS, bound, notification_of).await
-        })
-    }
-
-    fn last_notified(&self, user: UserId) -> Fut<'_, Result<Option<Micros>, StoreError>> {
-        Box::pin(async move {
-            let bound = arguments().with(user.as_str().to_owned());
-            let at = |row: &SqliteRow| Columns::of(row).at();
-            Ok(self.list("reading the last notification", LAST_NOTIFIED, bound, at).await?.pop())
-        })
-    }
-
-    fn sweep_outbox(&self, before: Micros) -> Fut<'_, Result<u64, StoreError>> {
-        Box::pin(async move {
-            let mut pen = self.pen("sweeping the outbox").await?;
-            let mut statements = Statements::begin();
-            statements.say(SWEEP_WORDS).with(before.0).say(CHANGED);
-            statements.say(SWEEP_NOTIFICATIONS).with(before.0).say(CHANGED);
-            let swept = pen.begin(statements).await?;
-            pen.commit(Statements::default()).await?;
-            swept.iter().map(|row| Columns::of(row).count()).sum()
-        })
-    }
-}
-
-impl SqliteStore {
-    async fn tell(
+    pub(super) async fn tell_user(
         &self,
         user: UserId,
         text: String,
@@ -115,31 +66,10 @@ impl SqliteStore {
         tell.say(DELIVERED).with(at.0).with(ids);
         let rows = pen.commit(tell).await?;
         let row = rows.first().ok_or_else(|| corrupt(WHAT, "it was not kept"))?;
-        notification_of(row).map(Some)
+        notification_of(&mut Columns::of(row)).map(Some)
     }
 }
 
 fn hexes(ids: impl Iterator<Item = OutboxId>) -> Result<String, StoreError> {
     json(&ids.map(|id| id.uuid().simple().to_string()).collect::<Vec<_>>())
-}
-
-fn word_of(row: &SqliteRow) -> Result<OutboxRow, StoreError> {
-    let mut row = Columns::of(row);
-    Ok(OutboxRow {
-        id: row.id(OutboxId::from_uuid)?,
-        user: row.user()?,
-        task: row.id(TaskId::from_uuid)?,
-        conversation: row.id(ConversationId::from_uuid)?,
-        title: row.take()?,
-        priority: row.word()?,
-        source: row.take()?,
-        state: row.word()?,
-        text: row.take()?,
-        at: row.at()?,
-    })
-}
-
-fn notification_of(row: &SqliteRow) -> Result<Notification, StoreError> {
-    let mut row = Columns::of(row);
-    Ok(Notification { id: row.count()?, user: row.user()?, text: row.take()?, tasks: row.json()?, at: row.at()? })
 }

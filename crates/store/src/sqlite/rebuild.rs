@@ -8,14 +8,8 @@ use annie_core::{
     projection,
 };
 
-use super::{
-    SqliteStore,
-    log::event_of,
-    rows::{Columns, signed},
-    statements::Statements,
-    writer::Pen,
-    writes::Writes,
-};
+use super::{Sqlite, batch, statements::Statements, writer::Pen};
+use crate::sql::{Columns, Writes, event_of, signed};
 
 const WHAT: &str = "folding the log again";
 
@@ -37,7 +31,7 @@ const RENAME: &str = "UPDATE conversations SET \
 const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = (SELECT at FROM temp.delivered d WHERE d.id = outbox.id) \
      WHERE id IN (SELECT id FROM temp.delivered); DROP TABLE temp.delivered;";
 
-impl SqliteStore {
+impl Sqlite {
     pub(super) async fn fold_again(&self) -> Result<u64, StoreError> {
         let mut pen = self.pen(WHAT).await?;
         let folded = fold(&mut pen).await;
@@ -86,11 +80,11 @@ async fn fold_conversation(pen: &mut Pen<'_>, conversation: ConversationId, user
         }
         let mut writes = Writes::default();
         for row in &page {
-            let Event { seq, at, task, agent, body, .. } = event_of(conversation, row)?;
+            let Event { seq, at, task, agent, body, .. } = event_of(conversation, &mut Columns::of(row))?;
             writes.project(conversation, user, seq, &projection::changes(&NewEvent { at, task, agent, body }));
             last = seq;
         }
-        for statement in writes.batch().statements() {
+        for statement in batch::statements(writes.rows()) {
             pen.send(statement).await?;
         }
         read += page.len() as u64;

@@ -1,12 +1,8 @@
 //! Statements that go to the connection's thread in one trip, and their arguments.
 
 use sqlx::{Arguments, Encode, Sqlite, Type, error::BoxDynError, sqlite::SqliteArguments};
-use uuid::Uuid;
 
-/// Arguments of a statement, in order.
-pub(super) fn arguments() -> Bound {
-    Bound::default()
-}
+use crate::sql::Cell;
 
 /// Arguments, and whether one of them could not be bound.
 #[derive(Default)]
@@ -16,32 +12,35 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Binds the next one.
-    pub fn with<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(mut self, value: T) -> Self {
-        self.add(value);
-        self
-    }
-
     fn add<'q, T: Encode<'q, Sqlite> + Type<Sqlite>>(&mut self, value: T) {
         if let Err(error) = self.arguments.add(value) {
             self.failed.get_or_insert(error);
         }
     }
 
+    /// All of them.
+    pub fn of(cells: Vec<Cell>) -> Self {
+        let mut bound = Self::default();
+        cells.into_iter().for_each(|cell| bound.cell(cell));
+        bound
+    }
+
+    fn cell(&mut self, cell: Cell) {
+        match cell {
+            Cell::Id(id) => self.add(id),
+            Cell::Number(number) => self.add(number),
+            Cell::Real(number) => self.add(number),
+            Cell::Flag(flag) => self.add(flag),
+            Cell::Text(text) => self.add(text),
+            Cell::Word(word) => self.add(word),
+            Cell::Bytes(bytes) => self.add(bytes),
+            Cell::NoText | Cell::Nothing => self.add(None::<i64>),
+        }
+    }
+
     pub fn finish(self) -> Result<SqliteArguments, sqlx::Error> {
         self.failed.map_or(Ok(self.arguments), |error| Err(sqlx::Error::Encode(error)))
     }
-}
-
-/// A value of a row that is written together with others.
-#[derive(Debug, Clone)]
-pub(super) enum Cell {
-    Id(Uuid),
-    Number(i64),
-    Text(String),
-    Word(&'static str),
-    Bytes(Vec<u8>),
-    Nothing,
 }
 
 /// Several statements in one text. The text is made of fixed pieces only, so that the same kind of work is the same text
@@ -58,6 +57,11 @@ impl Statements {
         let mut statements = Self::default();
         statements.say("BEGIN IMMEDIATE;");
         statements
+    }
+
+    /// One statement and its arguments.
+    pub fn one(sql: &'static str, cells: Vec<Cell>) -> Self {
+        Self { text: sql.to_owned(), bound: Bound::of(cells) }
     }
 
     /// Adds a piece of SQL.
@@ -85,14 +89,7 @@ impl Statements {
 
     /// Binds the next `?`.
     pub fn cell(&mut self, cell: Cell) {
-        match cell {
-            Cell::Id(id) => self.bound.add(id),
-            Cell::Number(number) => self.bound.add(number),
-            Cell::Text(text) => self.bound.add(text),
-            Cell::Word(word) => self.bound.add(word),
-            Cell::Bytes(bytes) => self.bound.add(bytes),
-            Cell::Nothing => self.bound.add(None::<i64>),
-        }
+        self.bound.cell(cell);
     }
 
     pub fn finish(self) -> Result<(String, SqliteArguments), sqlx::Error> {

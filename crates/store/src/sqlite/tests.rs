@@ -4,7 +4,8 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::{MIGRATIONS, letters, log, operations, outbox, records};
+use super::{MIGRATIONS, outbox};
+use crate::sql::texts;
 
 /// What may be read from end to end: it is as long as what was asked for.
 const NO_TABLES: [&str; 3] = ["json_each", "SCAN due", "CONSTANT ROW"];
@@ -20,22 +21,22 @@ async fn plan(sql: &'static str) -> Vec<String> {
 #[tokio::test]
 async fn what_is_asked_often_uses_an_index() {
     for (sql, index) in [
-        (records::OPEN_TASKS, "tasks_open"),
-        (log::OPEN_CONVERSATIONS, "tasks_open"),
-        (letters::LETTER, "PRIMARY KEY"),
-        (letters::LETTERS, "letters_by_time"),
-        (letters::LETTERS_OF_USER, "letters_by_user"),
-        (letters::DUE_LETTERS, "letters_to_retry"),
-        (letters::DUE_LETTERS, "letters_to_archive"),
-        (letters::LETTERS_WAITING, "letters_to_retry"),
-        (letters::LETTERS_WAITING, "letters_to_archive"),
-        (operations::OPERATION, "PRIMARY KEY"),
-        (operations::OPERATIONS, "operations_by_time"),
-        (operations::OPERATIONS_OF_USER, "operations_by_user"),
-        (operations::EXPIRING_OPERATIONS, "operations_open"),
+        (texts::OPEN_TASKS, "tasks_open"),
+        (texts::OPEN_CONVERSATIONS, "tasks_open"),
+        (texts::LETTER, "PRIMARY KEY"),
+        (texts::LETTERS, "letters_by_time"),
+        (texts::LETTERS_OF_USER, "letters_by_user"),
+        (texts::DUE_LETTERS, "letters_to_retry"),
+        (texts::DUE_LETTERS, "letters_to_archive"),
+        (texts::LETTERS_WAITING, "letters_to_retry"),
+        (texts::LETTERS_WAITING, "letters_to_archive"),
+        (texts::OPERATION, "PRIMARY KEY"),
+        (texts::OPERATIONS, "operations_by_time"),
+        (texts::OPERATIONS_OF_USER, "operations_by_user"),
+        (texts::EXPIRING_OPERATIONS, "operations_open"),
         (outbox::OUTBOX, "outbox_waiting"),
-        (outbox::NOTIFICATIONS, "notifications_by_user"),
-        (outbox::LAST_NOTIFIED, "notifications_by_user"),
+        (texts::NOTIFICATIONS, "notifications_by_user"),
+        (texts::LAST_NOTIFIED, "notifications_by_user"),
         (outbox::DELIVERED, "PRIMARY KEY"),
         (outbox::WAITING, "PRIMARY KEY"),
         (outbox::SWEEP_WORDS, "outbox_to_sweep"),

@@ -2,19 +2,15 @@
 
 use annie_core::{
     ids::{IntentId, UserId},
-    ports::{Fut, NewTodo, StoreError, StoreErrorKind, Todo, TodoPatch, TodoPriority, TodoQuery, TodoSummary, Todos},
+    ports::{Fut, NewTodo, StoreError, Todo, TodoPatch, TodoQuery, TodoSummary, Todos},
     time::Micros,
 };
-use sqlx::sqlite::SqliteRow;
 
-use super::{
-    SqliteStore,
-    errors::{corrupt, failed},
-    rows::{Columns, json, signed},
-    statements::{Statements, arguments},
-    writer::Pen,
+use super::{SqliteStore, statements::Statements, writer::Pen};
+use crate::{
+    sql::{Cell, Columns, corrupt, json, level, signed, summary_of, todo_of},
+    todo_rules::{created, day_of, haystack, needles, patched},
 };
-use crate::todo_rules::{created, day_of, haystack, needles, patched};
 
 const BY_INTENT_AND_NEXT: &str = "SELECT number, title, description, status, priority, due, tags, created_at, updated_at \
      FROM todos WHERE user_id = ? AND intent_id = ? \
@@ -50,13 +46,13 @@ impl Todos for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Todo, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.pen("making a task").await?;
+            let mut pen = self.db.pen("making a task").await?;
             let mut ask = Statements::begin();
             ask.say(BY_INTENT_AND_NEXT).with(name(&user)).with(intent.uuid()).with(name(&user));
             let rows = pen.begin(ask).await?;
             if let [made, _next] = rows.as_slice() {
                 pen.roll_back().await;
-                return todo_of(made);
+                return todo_of(&mut Columns::of(made));
             }
             let number = match rows.first() {
                 Some(row) => Columns::of(row).count()?,
@@ -68,7 +64,7 @@ impl Todos for SqliteStore {
             bind(&mut insert, &todo)?;
             insert.with(todo.created_at.0).with(todo.updated_at.0);
             let made = commit(&mut pen, insert).await;
-            self.no_open_todos.written(&user);
+            self.db.no_open_todos.written(&user);
             made?;
             Ok(todo)
         })
@@ -76,27 +72,25 @@ impl Todos for SqliteStore {
 
     fn todo(&self, user: UserId, number: u64) -> Fut<'_, Result<Option<Todo>, StoreError>> {
         Box::pin(async move {
-            const WHAT: &str = "reading a task";
-            let bound = arguments().with(name(&user)).with(signed(number)).finish().map_err(failed(WHAT))?;
-            self.rows(WHAT, BY_NUMBER, bound).await?.first().map(todo_of).transpose()
+            let bound = vec![Cell::from(&user), signed(number).into()];
+            self.one("reading a task", BY_NUMBER, bound, todo_of).await
         })
     }
 
     fn find_todos(&self, user: UserId, query: TodoQuery) -> Fut<'_, Result<Vec<Todo>, StoreError>> {
         Box::pin(async move {
-            const WHAT: &str = "searching tasks";
-            let bound = arguments()
-                .with(name(&user))
-                .with(json(&needles(&query))?)
-                .with(query.status.map(|s| s.as_str()))
-                .with(query.open)
-                .with(query.priority.map(level))
-                .with(query.due_before)
-                .with(query.due_from)
-                .with(query.tag)
-                .with(i64::from(query.limit));
-            let rows = self.rows(WHAT, FIND, bound.finish().map_err(failed(WHAT))?).await?;
-            rows.iter().map(todo_of).collect()
+            let bound = vec![
+                Cell::from(&user),
+                json(&needles(&query))?.into(),
+                Cell::maybe_word(query.status.map(|s| s.as_str())),
+                query.open.into(),
+                query.priority.map_or(Cell::Nothing, |p| level(p).into()),
+                Cell::maybe_text(query.due_before),
+                Cell::maybe_text(query.due_from),
+                Cell::maybe_text(query.tag),
+                query.limit.into(),
+            ];
+            self.list("searching tasks", FIND, bound, todo_of).await
         })
     }
 
@@ -108,7 +102,7 @@ impl Todos for SqliteStore {
         at: Micros,
     ) -> Fut<'_, Result<Option<Todo>, StoreError>> {
         Box::pin(async move {
-            let mut pen = self.pen("changing a task").await?;
+            let mut pen = self.db.pen("changing a task").await?;
             let mut ask = Statements::begin();
             ask.say(BY_NUMBER).with(name(&user)).with(signed(number));
             let rows = pen.begin(ask).await?;
@@ -116,13 +110,13 @@ impl Todos for SqliteStore {
                 pen.roll_back().await;
                 return Ok(None);
             };
-            let todo = patched(todo_of(row)?, patch, at);
+            let todo = patched(todo_of(&mut Columns::of(row))?, patch, at);
             let mut update = Statements::default();
             update.say(UPDATE);
             bind(&mut update, &todo)?;
             update.with(todo.updated_at.0).with(name(&user)).with(signed(number));
             let changed = commit(&mut pen, update).await;
-            self.no_open_todos.written(&user);
+            self.db.no_open_todos.written(&user);
             changed?;
             Ok(Some(todo))
         })
@@ -132,26 +126,21 @@ impl Todos for SqliteStore {
         Box::pin(async move {
             let mut statements = Statements::default();
             statements.say(ARCHIVE).with(at.0).with(name(&user)).with(signed(number));
-            Ok(!self.write("archiving a task", statements).await?.is_empty())
+            Ok(!self.db.write("archiving a task", statements).await?.is_empty())
         })
     }
 
     fn todo_summary(&self, user: UserId, local_now: String) -> Fut<'_, Result<TodoSummary, StoreError>> {
         Box::pin(async move {
-            const WHAT: &str = "counting tasks";
-            if self.no_open_todos.is_known(&user) {
+            if self.db.no_open_todos.is_known(&user) {
                 return Ok(TodoSummary::default());
             }
-            let writes = self.no_open_todos.writes();
+            let writes = self.db.no_open_todos.writes();
             let today = day_of(&local_now).to_owned();
-            let bound = arguments().with(name(&user)).with(local_now).with(today).finish().map_err(failed(WHAT))?;
-            let rows = self.rows(WHAT, SUMMARY, bound).await?;
-            let Some(row) = rows.first() else { return Ok(TodoSummary::default()) };
-            let mut row = Columns::of(row);
-            let summary =
-                TodoSummary { open: row.count()?, overdue: row.count()?, due_today: row.count()?, top: row.take()? };
+            let bound = vec![Cell::from(&user), local_now.into(), today.into()];
+            let summary = self.one("counting tasks", SUMMARY, bound, summary_of).await?.unwrap_or_default();
             if summary.open == 0 {
-                self.no_open_todos.found(&user, writes);
+                self.db.no_open_todos.found(&user, writes);
             }
             Ok(summary)
         })
@@ -171,45 +160,6 @@ fn bind(statements: &mut Statements, todo: &Todo) -> Result<(), StoreError> {
     statements.with(todo.title.clone()).with(todo.description.clone()).with(todo.status.as_str());
     statements.with(level(todo.priority)).with(todo.due.clone()).with(json(&todo.tags)?).with(haystack(todo));
     Ok(())
-}
-
-fn todo_of(row: &SqliteRow) -> Result<Todo, StoreError> {
-    let mut row = Columns::of(row);
-    Ok(Todo {
-        number: row.count()?,
-        title: row.take()?,
-        description: row.take()?,
-        status: row.word()?,
-        priority: priority_of(row.take()?)?,
-        due: row.take()?,
-        tags: row.json()?,
-        created_at: row.at()?,
-        updated_at: row.at()?,
-    })
-}
-
-/// Priorities are kept as numbers, so that they can be sorted by.
-const fn level(priority: TodoPriority) -> i64 {
-    match priority {
-        TodoPriority::Low => 0,
-        TodoPriority::Medium => 1,
-        TodoPriority::High => 2,
-        TodoPriority::Critical => 3,
-    }
-}
-
-fn priority_of(level: i64) -> Result<TodoPriority, StoreError> {
-    match level {
-        0 => Ok(TodoPriority::Low),
-        1 => Ok(TodoPriority::Medium),
-        2 => Ok(TodoPriority::High),
-        3 => Ok(TodoPriority::Critical),
-        _ => Err(StoreError {
-            kind: StoreErrorKind::Corrupt,
-            what: "reading a task",
-            detail: format!("unknown priority {level}"),
-        }),
-    }
 }
 
 fn name(user: &UserId) -> String {

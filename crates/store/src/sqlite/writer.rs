@@ -11,11 +11,11 @@ use sqlx::{
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 
 use super::{
-    SqliteStore,
+    Sqlite,
     errors::{failed, is_constraint},
-    recent::Recent,
     statements::Statements,
 };
+use crate::sql::Recent;
 
 /// The connection, and whether a transaction may be open on it.
 pub(super) struct Writer {
@@ -67,7 +67,7 @@ pub(super) struct Pen<'a> {
     what: &'static str,
 }
 
-impl SqliteStore {
+impl Sqlite {
     /// Waits for the writer.
     pub(super) async fn pen(&self, what: &'static str) -> Result<Pen<'_>, StoreError> {
         let guard = self.writer.lock().await;

@@ -1,14 +1,8 @@
 //! API keys: of the secret only its SHA-256.
 
 use annie_core::ports::{ApiKey, Fut, Keys, StoreError};
-use sqlx::sqlite::SqliteRow;
 
-use super::{
-    SqliteStore,
-    errors::failed,
-    rows::{Columns, json},
-    statements::{Statements, arguments},
-};
+use super::{Cell, Columns, Database, SqlStore, json};
 
 const KEY: &str = "SELECT id, name, user_id, secret_sha256, scopes, created_at, expires_at, last_used_at, revoked_at \
      FROM api_keys WHERE id = $1";
@@ -16,50 +10,44 @@ const KEYS: &str = "SELECT id, name, user_id, secret_sha256, scopes, created_at,
      FROM api_keys ORDER BY created_at, id";
 const PUT_KEY: &str = "INSERT INTO api_keys \
      (id, name, user_id, secret_sha256, scopes, created_at, expires_at, last_used_at, revoked_at) \
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
      user_id = excluded.user_id, secret_sha256 = excluded.secret_sha256, scopes = excluded.scopes, \
      created_at = excluded.created_at, expires_at = excluded.expires_at, last_used_at = excluded.last_used_at, \
      revoked_at = excluded.revoked_at";
 
-impl Keys for SqliteStore {
+impl<D: Database> Keys for SqlStore<D> {
     fn key(&self, id: String) -> Fut<'_, Result<Option<ApiKey>, StoreError>> {
-        Box::pin(async move {
-            const WHAT: &str = "reading an API key";
-            let rows = self.rows(WHAT, KEY, arguments().with(id).finish().map_err(failed(WHAT))?).await?;
-            rows.first().map(key_of).transpose()
-        })
+        Box::pin(self.one("reading an API key", KEY, vec![id.into()], key_of))
     }
 
     fn keys(&self) -> Fut<'_, Result<Vec<ApiKey>, StoreError>> {
-        Box::pin(async move {
-            const WHAT: &str = "listing API keys";
-            let rows = self.rows(WHAT, KEYS, arguments().finish().map_err(failed(WHAT))?).await?;
-            rows.iter().map(key_of).collect()
-        })
+        Box::pin(self.list("listing API keys", KEYS, Vec::new(), key_of))
     }
 
     fn put_key(&self, key: ApiKey) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let scopes = json(&key.scopes)?;
-            let mut statements = Statements::default();
-            statements.say(PUT_KEY).with(key.id).with(key.name).with(key.user.as_str().to_owned());
-            statements.with(key.secret_sha256).with(scopes).with(key.created_at.0);
-            for time in [key.expires_at, key.last_used_at, key.revoked_at] {
-                statements.with(time.map(|t| t.0));
-            }
-            self.write("keeping an API key", statements).await?;
+            let mut bound = vec![
+                key.id.into(),
+                key.name.into(),
+                Cell::from(&key.user),
+                Cell::Bytes(key.secret_sha256),
+                scopes.into(),
+                key.created_at.into(),
+            ];
+            bound.extend([key.expires_at, key.last_used_at, key.revoked_at].map(Cell::maybe_at));
+            self.db.tell("keeping an API key", PUT_KEY, bound).await?;
             Ok(())
         })
     }
 }
 
-fn key_of(row: &SqliteRow) -> Result<ApiKey, StoreError> {
-    let mut row = Columns::of(row);
+fn key_of(row: &mut Columns<'_>) -> Result<ApiKey, StoreError> {
     Ok(ApiKey {
-        id: row.take()?,
-        name: row.take()?,
+        id: row.text()?,
+        name: row.text()?,
         user: row.user()?,
-        secret_sha256: row.take()?,
+        secret_sha256: row.bytes()?,
         scopes: row.json()?,
         created_at: row.at()?,
         expires_at: row.maybe_at()?,

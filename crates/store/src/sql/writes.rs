@@ -10,11 +10,28 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{
-    batch::{Batch, Kind},
-    rows::{json, signed},
-    statements::Cell,
-};
+use super::{Cell, json, signed};
+
+/// What a row is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    HeadGuard,
+    IntentGuard,
+    Conversation,
+    Event,
+    Task,
+    Letter,
+    Move,
+    Plan,
+    Run,
+    Outbox,
+    Operation,
+    LetterMove,
+    OperationEnd,
+}
+
+/// A row and what it is for.
+pub type Row = (Kind, Vec<Cell>);
 
 /// What becomes of a conversation's row.
 struct Moved {
@@ -58,7 +75,7 @@ struct Run {
 
 /// Everything that a batch writes.
 #[derive(Default)]
-pub(super) struct Writes {
+pub struct Writes {
     conversations: BTreeMap<ConversationId, Moved>,
     events: Vec<Vec<Cell>>,
     tasks: Vec<Vec<Cell>>,
@@ -280,12 +297,11 @@ impl Writes {
 
     /// The rows, those first that others refer to, and a letter before the end of its task: only the event that ends a task
     /// makes it a dead letter.
-    pub fn batch(self) -> Batch {
+    pub fn rows(self) -> Vec<Row> {
         let conversations = self.conversations.into_iter().map(|(id, moved)| moved.cells(id)).collect();
         let moves = self.moves.into_iter().map(|(ids, folded)| folded.cells(ids)).collect();
         let runs = self.runs.into_iter().map(|(ids, run)| run.cells(ids)).collect();
-        let mut batch = Batch::default();
-        for (kind, rows) in [
+        [
             (Kind::Conversation, conversations),
             (Kind::Event, self.events),
             (Kind::Task, self.tasks),
@@ -297,12 +313,10 @@ impl Writes {
             (Kind::Operation, self.operations),
             (Kind::LetterMove, self.letter_moves),
             (Kind::OperationEnd, self.operation_ends),
-        ] {
-            for cells in rows {
-                batch.row(kind, cells);
-            }
-        }
-        batch
+        ]
+        .into_iter()
+        .flat_map(|(kind, rows): (Kind, Vec<Vec<Cell>>)| rows.into_iter().map(move |cells| (kind, cells)))
+        .collect()
     }
 }
 

@@ -8,11 +8,7 @@ use annie_core::{
     ports::IntentState,
 };
 
-use super::{
-    batch::{Batch, Kind},
-    rows::signed,
-    statements::Cell,
-};
+use super::{Cell, Kind, Row, signed};
 use crate::admission::{Desk, Head, Needs, Planned};
 
 /// Conversations, and runs, of which at least the last used ones are remembered; at most twice as many.
@@ -20,7 +16,7 @@ const EACH_MAX: usize = 16_384;
 
 /// What is remembered.
 #[derive(Default)]
-pub(super) struct Recent {
+pub struct Recent {
     heads: Generations<ConversationId, Head>,
     intents: Generations<IntentId, Planned>,
 }
@@ -29,28 +25,19 @@ impl Recent {
     /// The facts that a batch needs as far as they are remembered, and their guards. What is not remembered is taken for
     /// not there: mostly a conversation's first message is what nobody remembers. Messages and task ids need no guard: they
     /// are unique in their table.
-    pub fn facts(&self, needs: &Needs) -> (Desk, Batch) {
-        let (mut desk, mut guards) = (Desk::default(), Batch::default());
+    pub fn facts(&self, needs: &Needs) -> (Desk, Vec<Row>) {
+        let mut desk = Desk::default();
         for id in &needs.conversations {
-            let mut cells = vec![Cell::Id(id.uuid())];
             if let Some(head) = self.heads.get(id) {
-                cells.push(Cell::Text(head.user.as_str().to_owned()));
-                cells.push(Cell::Number(signed(head.epoch.0)));
-                cells.push(Cell::Number(signed(head.next.0)));
                 desk.heads.insert(*id, head.clone());
             }
-            guards.row(Kind::HeadGuard, cells);
         }
         for id in &needs.intents {
-            let mut cells = vec![Cell::Id(id.uuid())];
             if let Some(planned) = self.intents.get(id) {
-                cells.push(Cell::Id(planned.conversation.uuid()));
-                cells.push(Cell::Word(planned.effect.as_str()));
-                cells.push(Cell::Word(planned.state.as_str()));
                 desk.known.intents.insert(*id, *planned);
             }
-            guards.row(Kind::IntentGuard, cells);
         }
+        let guards = guards(needs, &desk);
         (desk, guards)
     }
 
@@ -71,6 +58,29 @@ impl Recent {
     pub fn learn_head(&mut self, id: ConversationId, head: Head) {
         self.heads.put(id, head);
     }
+}
+
+/// What the database must agree with: each head and each intent of a batch as the desk has it, or that there is none.
+fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
+    let heads = needs.conversations.iter().map(|id| {
+        let mut cells = vec![Cell::Id(id.uuid())];
+        if let Some(head) = desk.heads.get(id) {
+            cells.push(Cell::from(&head.user));
+            cells.push(Cell::Number(signed(head.epoch.0)));
+            cells.push(Cell::Number(signed(head.next.0)));
+        }
+        (Kind::HeadGuard, cells)
+    });
+    let intents = needs.intents.iter().map(|id| {
+        let mut cells = vec![Cell::Id(id.uuid())];
+        if let Some(planned) = desk.known.intents.get(id) {
+            cells.push(Cell::Id(planned.conversation.uuid()));
+            cells.push(Cell::Word(planned.effect.as_str()));
+            cells.push(Cell::Word(planned.state.as_str()));
+        }
+        (Kind::IntentGuard, cells)
+    });
+    heads.chain(intents).collect()
 }
 
 /// A bounded memory: when the young half is full, it becomes the old one, and what nobody put since is forgotten.

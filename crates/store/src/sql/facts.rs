@@ -1,0 +1,67 @@
+//! The facts that a batch is judged by, as rows, and what the admitted appends write.
+
+use annie_core::{
+    ids::{ConversationId, IntentId, Seq, TaskId},
+    ports::{AppendError, Appended, StoreError},
+};
+
+use super::{Columns, Writes, corrupt, head_of};
+use crate::admission::{Admitted, Desk, Planned, Proposal, Received};
+
+/// Which fact a row is.
+const HEAD: i64 = 0;
+const MESSAGE: i64 = 1;
+const TASK: i64 = 2;
+const INTENT: i64 = 3;
+
+pub type Verdict = Result<Appended, AppendError>;
+
+/// Puts a fact on the desk: `0` and a conversation's head, `1` and a message, `2` and a task, `3` and an intent.
+pub fn learn_fact(desk: &mut Desk, row: &mut Columns<'_>) -> Result<(), StoreError> {
+    match row.number()? {
+        HEAD => {
+            let id = row.id(ConversationId::from_uuid)?;
+            desk.heads.insert(id, head_of(row)?);
+        }
+        MESSAGE => {
+            let key = (row.user()?, row.text()?);
+            let received = Received {
+                task: row.id(TaskId::from_uuid)?,
+                conversation: row.id(ConversationId::from_uuid)?,
+                seq: row.seq()?,
+                text_sha256: row.sha256()?,
+            };
+            desk.known.messages.insert(key, received);
+        }
+        TASK => {
+            desk.known.tasks.insert(row.id(TaskId::from_uuid)?);
+        }
+        INTENT => {
+            let id = row.id(IntentId::from_uuid)?;
+            let planned =
+                Planned { conversation: row.id(ConversationId::from_uuid)?, effect: row.word()?, state: row.word()? };
+            desk.known.intents.insert(id, planned);
+        }
+        other => return Err(corrupt("committing appends", format!("unknown fact {other}"))),
+    }
+    Ok(())
+}
+
+/// The verdict on each append.
+pub fn judge(desk: &mut Desk, proposals: &[Proposal]) -> Vec<Verdict> {
+    let verdict = |proposal| desk.judge(proposal).map(|Admitted { first, .. }| Appended { first });
+    proposals.iter().map(verdict).collect()
+}
+
+/// What the admitted ones write.
+pub fn writes(proposals: &[Proposal], verdicts: &[Verdict]) -> Result<Writes, StoreError> {
+    let mut writes = Writes::default();
+    for (proposal, verdict) in proposals.iter().zip(verdicts) {
+        let Ok(Appended { first }) = verdict else { continue };
+        for ((event, changes), seq) in proposal.events.iter().zip((first.0..).map(Seq)) {
+            writes.event(proposal.conversation, &proposal.user, seq, event)?;
+            writes.project(proposal.conversation, &proposal.user, seq, changes);
+        }
+    }
+    Ok(writes)
+}

@@ -1,0 +1,98 @@
+//! Dead letters.
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, TaskId},
+    letter::{Letter, LetterState},
+    ports::{Fut, LetterRow, Letters, LettersWaiting, StoreError},
+    time::Micros,
+};
+
+use super::{Cell, Columns, Database, SqlStore, user_of};
+
+// A letter's task is always there. The outer join says it in a way that both databases take, and that keeps the letters
+// first, whose index has the order.
+pub const LETTER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, l.detail, \
+     l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
+     FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE l.task_id = $1 AND ($2 IS NULL OR l.user_id = $2)";
+pub const LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, l.detail, \
+     l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
+     FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) \
+     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
+pub const LETTERS_OF_USER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
+     l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
+     FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
+     WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) AND l.user_id = $4 \
+     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
+pub const DUE_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
+     l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
+     FROM (SELECT task_id FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
+         UNION SELECT task_id FROM letters WHERE state = 'waiting' AND since < $2) due \
+     LEFT JOIN letters l ON l.task_id = due.task_id LEFT JOIN tasks t ON t.id = l.task_id \
+     ORDER BY l.since, l.task_id LIMIT $3";
+pub const LETTERS_WAITING: &str = "SELECT (SELECT count(*) FROM letters WHERE state = 'waiting'), \
+     (SELECT min(retry_at) FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL), \
+     (SELECT min(since) FROM letters WHERE state = 'waiting')";
+
+impl<D: Database> Letters for SqlStore<D> {
+    fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>> {
+        let bound = vec![task.uuid().into(), Cell::maybe_text(user_of(scope))];
+        Box::pin(self.one("reading a dead letter", LETTER, bound, letter_of))
+    }
+
+    fn letters(
+        &self,
+        scope: Scope,
+        state: Option<LetterState>,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
+        let mut bound = vec![before.into(), limit.into(), Cell::maybe_word(state.map(LetterState::as_str))];
+        let user = user_of(scope);
+        let sql = if user.is_some() { LETTERS_OF_USER } else { LETTERS };
+        bound.extend(user.map(Cell::Text));
+        Box::pin(self.list("listing dead letters", sql, bound, letter_of))
+    }
+
+    fn due_letters(
+        &self,
+        now: Micros,
+        archive_before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
+        let bound = vec![now.into(), archive_before.into(), limit.into()];
+        Box::pin(self.list("listing due dead letters", DUE_LETTERS, bound, letter_of))
+    }
+
+    fn letters_waiting(&self) -> Fut<'_, Result<LettersWaiting, StoreError>> {
+        Box::pin(async move {
+            let waiting = |row: &mut Columns<'_>| {
+                Ok(LettersWaiting {
+                    count: row.count()?,
+                    next_retry_at: row.maybe_at()?,
+                    oldest_since: row.maybe_at()?,
+                })
+            };
+            let row = self.one("counting dead letters", LETTERS_WAITING, Vec::new(), waiting).await?;
+            Ok(row.unwrap_or_default())
+        })
+    }
+}
+
+fn letter_of(row: &mut Columns<'_>) -> Result<LetterRow, StoreError> {
+    Ok(LetterRow {
+        task: row.id(TaskId::from_uuid)?,
+        user: row.user()?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        title: row.text()?,
+        priority: row.word()?,
+        code: row.text()?,
+        text: row.text()?,
+        detail: row.text()?,
+        letter: Letter { tried: row.json()?, since: row.at()?, retry_at: row.maybe_at()? },
+        state: row.word()?,
+        retried_by: row.maybe_id(TaskId::from_uuid)?,
+        failed_at: row.at()?,
+        changed_at: row.at()?,
+    })
+}

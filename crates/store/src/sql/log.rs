@@ -1,0 +1,111 @@
+//! Reading the log, owning a conversation, and its snapshot.
+
+use annie_core::{
+    event::{EVENT_VERSION, Event, Scope},
+    ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
+    ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError},
+};
+
+use super::{Cell, Columns, Database, SqlStore, corrupt, signed};
+use crate::admission::Head;
+
+/// Whoever claims owns, whoever owned before: the epoch is what is compared by every write after it.
+pub const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
+     RETURNING user_id, owner_epoch, next_seq";
+const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 AND seq > $2 \
+     ORDER BY seq LIMIT $3";
+const EVENTS_OF_USER: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 \
+     AND seq > $2 AND EXISTS (SELECT 1 FROM conversations WHERE id = $1 AND user_id = $4) ORDER BY seq LIMIT $3";
+const SNAPSHOT: &str = "SELECT seq, v, state FROM snapshots WHERE conversation_id = $1";
+pub const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks \
+     WHERE state IN ('queued', 'running', 'suspended') GROUP BY conversation_id, user_id \
+     ORDER BY min(received_at), conversation_id";
+
+impl<D: Database> Log for SqlStore<D> {
+    fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>> {
+        Box::pin(self.db.commit(batch))
+    }
+
+    fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>> {
+        Box::pin(async move {
+            let head = self.db.claim(conversation, by).await?;
+            Ok(head.map(|head| Claim { epoch: head.epoch, last: Seq(head.next.0.saturating_sub(1)) }))
+        })
+    }
+
+    fn events(
+        &self,
+        scope: Scope,
+        conversation: ConversationId,
+        after: Seq,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<Event>, StoreError>> {
+        let mut bound = vec![conversation.uuid().into(), signed(after.0).into(), limit.into()];
+        let sql = match scope {
+            Scope::User(user) => {
+                bound.push(Cell::from(&user));
+                EVENTS_OF_USER
+            }
+            Scope::Operator => EVENTS,
+        };
+        Box::pin(self.list("reading events", sql, bound, move |row| event_of(conversation, row)))
+    }
+
+    fn snapshot(&self, conversation: ConversationId) -> Fut<'_, Result<Option<Snapshot>, StoreError>> {
+        let snapshot = |row: &mut Columns<'_>| Ok(Snapshot { seq: row.seq()?, v: row.version()?, state: row.text()? });
+        Box::pin(self.one("reading a snapshot", SNAPSHOT, vec![conversation.uuid().into()], snapshot))
+    }
+
+    fn put_snapshot(
+        &self,
+        conversation: ConversationId,
+        epoch: Epoch,
+        snapshot: Snapshot,
+    ) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let bound = vec![
+                conversation.uuid().into(),
+                signed(snapshot.seq.0).into(),
+                u32::from(snapshot.v).into(),
+                snapshot.state.into(),
+                signed(epoch.0).into(),
+            ];
+            self.db.tell("keeping a snapshot", D::PUT_SNAPSHOT, bound).await?;
+            Ok(())
+        })
+    }
+
+    fn open_conversations(&self) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
+        let open = |row: &mut Columns<'_>| Ok((row.id(ConversationId::from_uuid)?, row.user()?));
+        Box::pin(self.list("reading open conversations", OPEN_CONVERSATIONS, Vec::new(), open))
+    }
+
+    fn ping(&self) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.db.ask("asking the database", "SELECT 1", Vec::new()).await?;
+            Ok(())
+        })
+    }
+}
+
+/// A conversation's head out of `user_id, owner_epoch, next_seq`.
+pub fn head_of(row: &mut Columns<'_>) -> Result<Head, StoreError> {
+    Ok(Head { user: row.user()?, epoch: row.epoch()?, next: row.seq()? })
+}
+
+/// An event out of `seq, at, task_id, agent_id, v, body`.
+pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<Event, StoreError> {
+    const WHAT: &str = "reading an event";
+    let seq = row.seq()?;
+    let at = row.at()?;
+    let task = row.id(TaskId::from_uuid)?;
+    let agent: AgentId = row.word()?;
+    let version = row.version()?;
+    if version > EVENT_VERSION {
+        let detail = format!("{conversation} event {seq} has version {version}; this Annie knows {EVENT_VERSION}");
+        return Err(corrupt(WHAT, detail));
+    }
+    let body = serde_json::from_str(row.str()?)
+        .map_err(|error| corrupt(WHAT, format!("{conversation} event {seq}: {error}")))?;
+    Ok(Event { conversation, seq, at, task, agent, body })
+}

@@ -1,0 +1,75 @@
+//! Long-running operations, and the secret that their keys are made of.
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, IntentId, OperationId, TaskId},
+    ports::{Fut, OperationRow, Operations, StoreError},
+    time::Micros,
+};
+
+use super::{Cell, Columns, Database, SqlStore, corrupt, user_of};
+
+pub const OPERATION: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, expires_at, \
+     closed_by, closed_at FROM operations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
+pub const OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, expires_at, \
+     closed_by, closed_at FROM operations WHERE opened_at < $1 AND (NOT $3 OR closed_by IS NULL) \
+     ORDER BY opened_at DESC, id DESC LIMIT $2";
+pub const OPERATIONS_OF_USER: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
+     expires_at, closed_by, closed_at FROM operations WHERE opened_at < $1 AND (NOT $3 OR closed_by IS NULL) \
+     AND user_id = $4 ORDER BY opened_at DESC, id DESC LIMIT $2";
+pub const EXPIRING_OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
+     expires_at, closed_by, closed_at FROM operations WHERE closed_by IS NULL AND expires_at <= $1 \
+     ORDER BY expires_at, id LIMIT $2";
+/// The one that is there, or the new one: whichever came first.
+const SECRET: &str = "INSERT INTO secrets (name, value) VALUES ($1, $2) \
+     ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING value";
+
+impl<D: Database> Operations for SqlStore<D> {
+    fn operation(&self, scope: Scope, id: OperationId) -> Fut<'_, Result<Option<OperationRow>, StoreError>> {
+        let bound = vec![id.uuid().into(), Cell::maybe_text(user_of(scope))];
+        Box::pin(self.one("reading an operation", OPERATION, bound, operation_of))
+    }
+
+    fn operations(
+        &self,
+        scope: Scope,
+        open: bool,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
+        let mut bound = vec![before.into(), limit.into(), open.into()];
+        let user = user_of(scope);
+        let sql = if user.is_some() { OPERATIONS_OF_USER } else { OPERATIONS };
+        bound.extend(user.map(Cell::Text));
+        Box::pin(self.list("listing operations", sql, bound, operation_of))
+    }
+
+    fn expiring_operations(&self, until: Micros, limit: u32) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
+        let bound = vec![until.into(), limit.into()];
+        Box::pin(self.list("listing operations that expire", EXPIRING_OPERATIONS, bound, operation_of))
+    }
+
+    fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
+        Box::pin(async move {
+            const WHAT: &str = "reading a secret";
+            let rows = self.db.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
+            let row = rows.first().ok_or_else(|| corrupt(WHAT, format!("{name} was not kept")))?;
+            Columns::of(row).sha256()
+        })
+    }
+}
+
+fn operation_of(row: &mut Columns<'_>) -> Result<OperationRow, StoreError> {
+    Ok(OperationRow {
+        id: row.id(OperationId::from_uuid)?,
+        user: row.user()?,
+        conversation: row.id(ConversationId::from_uuid)?,
+        task: row.id(TaskId::from_uuid)?,
+        intent: row.id(IntentId::from_uuid)?,
+        skill: row.text()?,
+        opened_at: row.at()?,
+        expires_at: row.at()?,
+        closed_by: row.maybe_id(TaskId::from_uuid)?,
+        closed_at: row.maybe_at()?,
+    })
+}
