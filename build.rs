@@ -6,7 +6,7 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let files =
-        ["common", "chat", "jobs", "letters", "operations", "notifications", "scheduler", "actors", "skills", "events"]
+        ["common", "chat", "jobs", "letters", "operations", "notifications", "scheduler", "actors", "skills", "events", "chaos"]
             .map(|name| format!("annie/v1/{name}.proto"));
     println!("cargo:rerun-if-changed=proto");
     let descriptor = protox::compile(&files, ["proto"])?;

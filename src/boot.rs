@@ -17,6 +17,7 @@ use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::SqliteStore;
 
 use crate::{
+    chaos::Chaos,
     config::{BackendConfig, ClientConfig, Config, ConfigError, Environment, Loaded, Place},
     system,
 };
@@ -55,6 +56,8 @@ pub struct Assembled {
     pub kernel: Kernel,
     /// The skills.
     pub catalog: Arc<FileCatalog>,
+    /// Where faults are injected, if the configuration says so.
+    pub chaos: Option<Chaos>,
     runner: Arc<Runner>,
 }
 
@@ -149,7 +152,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         notes_folder: folder.join("notes"),
     }));
     let table = config.route_table(&config.facts())?;
-    let kernel = Kernel::start(Parts {
+    let mut parts = Parts {
         env,
         store,
         catalog: catalog.clone(),
@@ -158,9 +161,10 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         profiles: profiles(config, environment),
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
-    })
-    .await?;
-    Ok(Assembled { kernel, catalog, runner })
+    };
+    let chaos = config.chaos.enabled.then(|| Chaos::around(&mut parts, folder));
+    let kernel = Kernel::start(parts).await?;
+    Ok(Assembled { kernel, catalog, chaos, runner })
 }
 
 impl Assembled {

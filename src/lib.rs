@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod boot;
+pub mod chaos;
 pub mod cli;
 pub mod config;
 pub mod door;

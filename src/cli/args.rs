@@ -1,5 +1,6 @@
 //! The command line: every command, flag and its help.
 
+mod chaos;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -10,6 +11,7 @@ use annie_core::{
 };
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+pub use chaos::*;
 pub use work::*;
 
 use crate::door::check_key;
@@ -146,6 +148,12 @@ pub enum Command {
     },
     /// Check data folder, database, skills, backends, disk and clock
     Doctor,
+    /// Inject faults into a server that was started for that, and prove what it survives
+    Chaos {
+        /// What to do.
+        #[command(subcommand)]
+        command: Chaos,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Which shell

@@ -82,6 +82,12 @@ impl Client {
         answer.headers().contains_key("x-request-id")
     }
 
+    /// The key that it shows, for doors that are not HTTP.
+    #[must_use]
+    pub const fn key(&self) -> Option<&Secret> {
+        self.key.as_ref()
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.key {

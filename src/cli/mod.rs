@@ -4,6 +4,7 @@ mod actors;
 mod args;
 mod ask;
 mod breakers;
+mod chaos;
 mod chat;
 mod client;
 mod config;
@@ -164,6 +165,7 @@ async fn with_config(
         Command::Notifications(wish) => notices::run(&site, wish).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
+        Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor => doctor::run(&site).await,
         Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::RunLimited(_) => Ok(()),
     }

@@ -38,6 +38,9 @@ fn told(url: &str, status: &Value) -> String {
             if status["needs_keys"] == true { "needed" } else { "none: only this machine is let in" }
         ),
     ];
+    if status["chaos"] == true {
+        lines.push("chaos     enabled: an admin may inject faults here".to_owned());
+    }
     for backend in status["backends"].as_array().into_iter().flatten() {
         let (name, model) = (text(&backend["name"]), text(&backend["model"]));
         lines.push(format!("backend   {name}: {model}, {}", text(&backend["about"])));

@@ -67,6 +67,8 @@ pub struct Config {
     pub log: Log,
     /// What is measured.
     pub metrics: Metrics,
+    /// Whether faults may be injected.
+    pub chaos: ChaosSettings,
     /// The model backends (`[[backend]]`); none means the offline planner. Read by [`super::typed`], which knows how to
     /// part their own keys from the client's.
     #[serde(skip)]
@@ -255,6 +257,25 @@ impl Default for Metrics {
     }
 }
 
+/// `[chaos]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChaosSettings {
+    /// Whether an admin may inject faults into this server. Only on a loopback address.
+    pub enabled: bool,
+}
+
+impl ChaosSettings {
+    /// Refuses chaos where others than this machine could ask for it.
+    fn check(&self, bind: SocketAddr) -> Result<(), KeyError> {
+        if self.enabled && !bind.ip().is_loopback() {
+            let what = format!("faults may only be injected on a loopback address, and server.bind is {bind}");
+            return Err(KeyError::value(&["chaos", "enabled"], &what, "set server.bind to 127.0.0.1:7420, or leave chaos off"));
+        }
+        Ok(())
+    }
+}
+
 impl Config {
     /// Limits as the kernel takes them.
     #[must_use]
@@ -300,6 +321,7 @@ impl Config {
             let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
             return Err(KeyError::value(&["log", "level"], "it is no log level", fix));
         }
+        self.chaos.check(self.server.bind)?;
         self.check_backends()?;
         self.check_routes(&self.facts())
     }

@@ -33,6 +33,7 @@ pub(crate) use tree::{TreePage, actor_path};
 
 use crate::{
     auth::{Auth, Rates},
+    chaos::Chaos,
     grpc,
 };
 
@@ -50,6 +51,8 @@ pub struct AppState {
     pub limits: Arc<DoorLimits>,
     /// Where `/metrics` comes from; without it the route says that nothing is recorded.
     pub metrics: Option<PrometheusHandle>,
+    /// Where faults are injected, if this server was started for that.
+    pub chaos: Option<Chaos>,
     pub(crate) doors: Arc<Doors>,
 }
 
@@ -75,7 +78,13 @@ impl AppState {
             health: HealthReporter::new(),
             closing: watch::channel(false).0,
         };
-        Self { kernel, auth, limits: Arc::new(limits), metrics, doors: Arc::new(doors) }
+        Self { kernel, auth, limits: Arc::new(limits), metrics, chaos: None, doors: Arc::new(doors) }
+    }
+
+    /// With a way to inject faults.
+    #[must_use]
+    pub fn with_chaos(self, chaos: Option<Chaos>) -> Self {
+        Self { chaos, ..self }
     }
 }
 

@@ -2,6 +2,7 @@
 //! One file for each service; a handler's fault becomes a status in one place.
 
 mod actors;
+pub(crate) mod chaos;
 mod chat;
 mod convert;
 mod events;
@@ -42,7 +43,7 @@ pub mod v1 {
 const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
 
 /// The services whose health is told; the empty name is the whole server.
-pub(crate) const SERVICES: [&str; 10] = [
+pub(crate) const SERVICES: [&str; 11] = [
     "",
     "annie.v1.Chat",
     "annie.v1.Jobs",
@@ -53,6 +54,7 @@ pub(crate) const SERVICES: [&str; 10] = [
     "annie.v1.Actors",
     "annie.v1.Skills",
     "annie.v1.Events",
+    "annie.v1.Chaos",
 ];
 
 /// What a streaming method answers with.
@@ -84,7 +86,8 @@ pub(crate) fn routes(state: &AppState) -> Router {
         .add_service(bounded!(v1::scheduler_server::SchedulerServer::new(door.clone()), limits))
         .add_service(bounded!(v1::actors_server::ActorsServer::new(door.clone()), limits))
         .add_service(bounded!(v1::skills_server::SkillsServer::new(door.clone()), limits))
-        .add_service(bounded!(v1::events_server::EventsServer::new(door), limits))
+        .add_service(bounded!(v1::events_server::EventsServer::new(door.clone()), limits))
+        .add_service(bounded!(v1::chaos_server::ChaosServer::new(door), limits))
         .add_service(health(&state.doors.health));
     let reflection = || {
         tonic_reflection::server::Builder::configure()

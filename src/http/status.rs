@@ -26,6 +26,9 @@ pub struct Status {
     ready: bool,
     /// What is not as it should be.
     problems: Vec<String>,
+    /// Faults may be injected here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    chaos: bool,
     /// Actors alive.
     actors: usize,
     /// Deaths that nobody asked for, since the start.
@@ -59,6 +62,7 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
         problems: health.problems,
+        chaos: state.chaos.is_some(),
         actors: health.actors,
         crashes_total: health.crashes_total,
         skills: kernel.catalog().skills().iter().count(),
@@ -76,6 +80,9 @@ pub async fn healthz() -> &'static str {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ready {
     ready: bool,
+    /// Faults may be injected here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    chaos: bool,
     /// What is not as it should be.
     problems: Vec<String>,
 }
@@ -88,7 +95,7 @@ pub struct Ready {
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Ready { ready, problems }))
+    (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems }))
 }
 
 /// Numbers for Prometheus.

@@ -1,0 +1,175 @@
+//! A store that fails as databases do: locked, full, slow, gone, and done without a reply.
+
+use std::{future::Future, sync::Arc};
+
+use annie_core::{
+    breaker::BreakerRow,
+    event::{Event, Scope},
+    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
+    letter::LetterState,
+    ports::{
+        ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys, LetterRow,
+        Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Notification,
+        OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store, StoreError, StoreErrorKind,
+        TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
+    },
+    time::Micros,
+};
+
+use super::{
+    fault::{Deed, Target},
+    injector::{Injector, abort},
+};
+
+/// A store behind its faults.
+pub(super) struct ChaosStore {
+    inner: Arc<dyn Store>,
+    faults: Arc<Injector>,
+}
+
+impl ChaosStore {
+    pub fn new(inner: Arc<dyn Store>, faults: Arc<Injector>) -> Self {
+        Self { inner, faults }
+    }
+
+    async fn at<T>(
+        &self,
+        method: &'static str,
+        act: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Some(strike) = self.faults.pass(Target::Store, method, "", "call", |_| true) else { return act.await };
+        let failed = |kind| StoreError { kind, what: method, detail: "injected fault".to_owned() };
+        match strike.deed {
+            Deed::Locked => return Err(failed(StoreErrorKind::Locked)),
+            Deed::Full => return Err(failed(StoreErrorKind::Full)),
+            Deed::Unavailable => return Err(failed(StoreErrorKind::Unavailable)),
+            Deed::Corrupt => return Err(failed(StoreErrorKind::Corrupt)),
+            Deed::Hang => std::future::pending().await,
+            Deed::Slow => strike.wait().await,
+            Deed::Abort => abort(method),
+            _ => {}
+        }
+        let done = act.await;
+        match strike.deed {
+            Deed::LoseReply => Err(failed(StoreErrorKind::Unavailable)),
+            Deed::HangAfter => std::future::pending().await,
+            Deed::AbortAfter => abort(method),
+            _ => done,
+        }
+    }
+}
+
+/// Methods that only pass through a place where faults strike.
+macro_rules! passed_on {
+    ($($name:ident($($arg:ident: $kind:ty),*) -> $answer:ty;)*) => {$(
+        fn $name(&self, $($arg: $kind),*) -> Fut<'_, Result<$answer, StoreError>> {
+            Box::pin(self.at(stringify!($name), self.inner.$name($($arg),*)))
+        }
+    )*};
+}
+
+impl Log for ChaosStore {
+    fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>> {
+        Box::pin(async move {
+            let count = batch.len();
+            match self.at("commit", async { Ok(self.inner.commit(batch).await) }).await {
+                Ok(results) => results,
+                Err(error) => vec![Err(AppendError::Store(error)); count],
+            }
+        })
+    }
+
+    passed_on! {
+        claim(conversation: ConversationId, by: NodeIncarnation) -> Option<Claim>;
+        events(scope: Scope, conversation: ConversationId, after: Seq, limit: u32) -> Vec<Event>;
+        snapshot(conversation: ConversationId) -> Option<Snapshot>;
+        put_snapshot(conversation: ConversationId, epoch: Epoch, snapshot: Snapshot) -> ();
+        open_conversations() -> Vec<(ConversationId, UserId)>;
+        ping() -> ();
+    }
+}
+
+impl Records for ChaosStore {
+    passed_on! {
+        conversation(scope: Scope, id: ConversationId) -> Option<ConversationRow>;
+        conversations(scope: Scope, before: Micros, limit: u32) -> Vec<ConversationRow>;
+        task(scope: Scope, id: TaskId) -> Option<TaskRow>;
+        tasks(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<TaskRow>;
+        message(user: UserId, client_id: String) -> Option<MessageRow>;
+        intents(task: TaskId) -> Vec<IntentRow>;
+        rebuild() -> u64;
+    }
+}
+
+impl Letters for ChaosStore {
+    passed_on! {
+        letter(scope: Scope, task: TaskId) -> Option<LetterRow>;
+        letters(scope: Scope, state: Option<LetterState>, before: Micros, limit: u32) -> Vec<LetterRow>;
+        due_letters(now: Micros, archive_before: Micros, limit: u32) -> Vec<LetterRow>;
+        letters_waiting() -> LettersWaiting;
+    }
+}
+
+impl Operations for ChaosStore {
+    passed_on! {
+        operation(scope: Scope, id: OperationId) -> Option<OperationRow>;
+        operations(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<OperationRow>;
+        expiring_operations(until: Micros, limit: u32) -> Vec<OperationRow>;
+        secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
+    }
+}
+
+impl Outbox for ChaosStore {
+    passed_on! {
+        outbox(limit: u32) -> Vec<OutboxRow>;
+        delivered(ids: Vec<OutboxId>, at: Micros) -> ();
+        notify(user: UserId, text: String, words: Vec<(OutboxId, TaskId)>, at: Micros) -> Option<Notification>;
+        notifications(user: UserId, after: u64, limit: u32) -> Vec<Notification>;
+        last_notified(user: UserId) -> Option<Micros>;
+        sweep_outbox(before: Micros) -> u64;
+    }
+}
+
+impl Breakers for ChaosStore {
+    passed_on! {
+        breaker(skill: String) -> Option<BreakerRow>;
+        put_breaker(skill: String, row: BreakerRow) -> ();
+    }
+}
+
+impl Keys for ChaosStore {
+    passed_on! {
+        key(id: String) -> Option<ApiKey>;
+        keys() -> Vec<ApiKey>;
+        put_key(key: ApiKey) -> ();
+    }
+}
+
+impl Todos for ChaosStore {
+    passed_on! {
+        create_todo(user: UserId, intent: IntentId, new: NewTodo, at: Micros) -> Todo;
+        todo(user: UserId, number: u64) -> Option<Todo>;
+        find_todos(user: UserId, query: TodoQuery) -> Vec<Todo>;
+        update_todo(user: UserId, number: u64, patch: TodoPatch, at: Micros) -> Option<Todo>;
+        delete_todo(user: UserId, number: u64, at: Micros) -> bool;
+        todo_summary(user: UserId, local_now: String) -> TodoSummary;
+    }
+}
+
+impl Memories for ChaosStore {
+    passed_on! {
+        save_memory(user: UserId, intent: IntentId, new: NewMemory, at: Micros) -> Saved;
+        find_memories(user: UserId, query: MemoryQuery) -> Vec<MemoryHit>;
+        touch_memories(user: UserId, numbers: Vec<u64>, at: Micros) -> ();
+    }
+}
+
+impl Store for ChaosStore {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn close(&self) -> Fut<'_, ()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,1 @@
+//! Faults through the real door.
