@@ -206,13 +206,12 @@ impl Desk {
             }
         }
         self.leases.unmark(task);
+        // Also of a task that only a former life knew.
+        self.leases.fall_silent(task, now);
         self.asides.remove(&task);
         if let Some(entry) = self.entries.remove(&task) {
             if let Some(until) = entry.until {
                 self.deferred.remove(&(until, task));
-            }
-            if entry.class() == Priority::Realtime {
-                self.leases.fall_silent(task, now);
             }
             for other in &entry.after {
                 if let Some(waiters) = self.dependants.get_mut(other) {

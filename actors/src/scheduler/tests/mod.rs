@@ -3,6 +3,7 @@
 mod admission;
 mod delays;
 mod endpoints;
+mod every_order;
 mod lives;
 mod pool;
 mod voice;

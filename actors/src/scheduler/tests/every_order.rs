@@ -1,0 +1,207 @@
+//! All orders: every short sequence of what may happen to permits and gate, the scheduler's death among it, against a model
+//! that says exactly who must run. What tests by example leave out stands here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use annie_core::event::Priority;
+
+use super::{
+    super::{Permit, SchedulerMsg, Verdict},
+    world::{Answer, New, Parts, World, task},
+};
+
+/// How many things happen in a sequence.
+const STEPS: usize = 5;
+/// Longer than any term of a gate, in milliseconds.
+const LONG_MS: u64 = 61_000;
+const HOLDER: &str = "a microphone";
+/// The tasks, most urgent first: their number and class.
+const TASKS: [(u32, Priority); 3] = [(1, Priority::Realtime), (2, Priority::High), (3, Priority::Normal)];
+const VOICE: u32 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Step {
+    /// A task asks for a round.
+    Ask(u32),
+    /// A round ends.
+    GiveBack(u32),
+    /// Whoever runs a round dies.
+    Drop(u32),
+    /// A task that waits is given up.
+    Leave(u32),
+    HoldGate,
+    ReleaseGate,
+    /// The voice says its last word.
+    FallSilent,
+    /// A long time passes.
+    Pass,
+    /// The scheduler dies.
+    Die,
+}
+
+/// What must be so.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    slots: usize,
+    runs: BTreeSet<u32>,
+    waits: BTreeSet<u32>,
+    is_held: bool,
+    /// The voice has asked, and neither ended nor been silent for longer than a term.
+    is_spoken: bool,
+    /// The voice's task has ended: nobody asks for it again.
+    is_over: bool,
+}
+
+impl Model {
+    fn may(&self, step: Step) -> bool {
+        match step {
+            Step::Ask(n) => !self.runs.contains(&n) && !self.waits.contains(&n) && !(n == VOICE && self.is_over),
+            Step::GiveBack(n) | Step::Drop(n) => self.runs.contains(&n),
+            Step::Leave(n) => self.waits.contains(&n),
+            Step::HoldGate => !self.is_held,
+            Step::ReleaseGate => self.is_held,
+            Step::FallSilent => self.is_spoken && !self.runs.contains(&VOICE) && !self.waits.contains(&VOICE),
+            // Otherwise nothing runs out.
+            Step::Pass => self.is_held || self.is_spoken,
+            Step::Die => true,
+        }
+    }
+
+    fn happens(&mut self, step: Step) {
+        match step {
+            Step::Ask(n) => {
+                self.waits.insert(n);
+                self.is_spoken |= n == VOICE;
+            }
+            Step::GiveBack(n) | Step::Drop(n) => drop(self.runs.remove(&n)),
+            Step::Leave(n) => drop(self.waits.remove(&n)),
+            Step::HoldGate => self.is_held = true,
+            Step::ReleaseGate => self.is_held = false,
+            Step::FallSilent => (self.is_spoken, self.is_over) = (false, true),
+            Step::Pass => {
+                self.is_held = false;
+                self.is_spoken &= self.runs.contains(&VOICE);
+            }
+            Step::Die => {}
+        }
+        for (n, _) in TASKS {
+            let may_start = n == VOICE || !(self.is_held || self.is_spoken);
+            if self.waits.contains(&n) && may_start && self.runs.len() < self.slots {
+                self.waits.remove(&n);
+                self.runs.insert(n);
+                self.is_spoken |= n == VOICE;
+            }
+        }
+    }
+}
+
+fn every_step() -> impl Iterator<Item = Step> {
+    let by_task = TASKS.iter().flat_map(|(n, _)| [Step::Ask(*n), Step::GiveBack(*n), Step::Drop(*n), Step::Leave(*n)]);
+    by_task.chain([Step::HoldGate, Step::ReleaseGate, Step::FallSilent, Step::Pass, Step::Die])
+}
+
+/// Every sequence of steps that may follow each other; the shorter ones are the beginnings of these.
+fn sequences(model: &Model, so_far: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) {
+    if so_far.len() == STEPS {
+        found.push(so_far.clone());
+        return;
+    }
+    for step in every_step().filter(|step| model.may(*step)) {
+        let mut next = model.clone();
+        next.happens(step);
+        so_far.push(step);
+        sequences(&next, so_far, found);
+        so_far.pop();
+    }
+}
+
+/// The real one.
+struct Real {
+    world: World,
+    waits: BTreeMap<u32, Answer>,
+    runs: BTreeMap<u32, Permit>,
+}
+
+impl Real {
+    async fn ask(&mut self, n: u32) {
+        let class = TASKS.iter().find(|(m, _)| *m == n).map_or(Priority::Normal, |(_, class)| *class);
+        let answer = self.world.ask(n, class, &[]).await;
+        self.waits.insert(n, answer);
+    }
+
+    async fn happens(&mut self, step: Step) {
+        match step {
+            Step::Ask(n) => {
+                if n == VOICE {
+                    self.world.admit(New::of(n, Priority::Realtime)).await.expect("room");
+                }
+                self.ask(n).await;
+            }
+            Step::GiveBack(n) => self.runs.remove(&n).expect("it runs").give_back(100, Verdict::Fine),
+            Step::Drop(n) => drop(self.runs.remove(&n)),
+            Step::Leave(n) => drop(self.waits.remove(&n)),
+            Step::HoldGate => self.hold().await,
+            Step::ReleaseGate => self.release().await,
+            Step::FallSilent => self.world.tell(SchedulerMsg::Ended { task: task(VOICE) }),
+            Step::Pass => self.world.pass_ms(LONG_MS).await,
+            Step::Die => self.die().await,
+        }
+        self.world.heard().await;
+        for n in self.waits.keys().copied().collect::<Vec<_>>() {
+            if let Some(Ok(Ok(permit))) = self.waits.get_mut(&n).map(|answer| answer.try_recv()) {
+                self.waits.remove(&n);
+                self.runs.insert(n, permit);
+            }
+        }
+    }
+
+    async fn hold(&self) {
+        let wait = std::time::Duration::from_secs(1);
+        let hold =
+            |reply| SchedulerMsg::HoldGate { backend: String::new(), holder: HOLDER.to_owned(), ttl_ms: 20_000, reply };
+        self.world.scheduler.call(wait, hold).await.expect("answered").expect("free");
+    }
+
+    async fn release(&self) {
+        let wait = std::time::Duration::from_secs(1);
+        let release = |reply| SchedulerMsg::ReleaseGate { backend: String::new(), holder: HOLDER.to_owned(), reply };
+        assert_eq!(self.world.scheduler.call(wait, release).await, Ok(true));
+    }
+
+    /// The next life knows nothing of who waited: they ask again, the least urgent first.
+    async fn die(&mut self) {
+        self.world.kill().await;
+        self.world.loaded().await;
+        for n in self.waits.keys().rev().copied().collect::<Vec<_>>() {
+            self.ask(n).await;
+        }
+    }
+}
+
+async fn go_through(slots: u32) {
+    let beginning = Model { slots: slots as usize, ..Model::default() };
+    let mut all = Vec::new();
+    sequences(&beginning, &mut Vec::new(), &mut all);
+    assert!(all.len() > 10_000, "{}", all.len());
+    for sequence in all {
+        let world = Parts::of(&[("gpu", slots)]).start().await;
+        let mut real = Real { world, waits: BTreeMap::new(), runs: BTreeMap::new() };
+        let mut model = beginning.clone();
+        for (at, step) in sequence.iter().enumerate() {
+            model.happens(*step);
+            real.happens(*step).await;
+            let runs: BTreeSet<u32> = real.runs.keys().copied().collect();
+            assert_eq!(runs, model.runs, "after step {at} of {sequence:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_every_order_of_events_one_slot_is_given_to_whom_it_belongs() {
+    go_through(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_every_order_of_events_two_slots_are_given_to_whom_they_belong() {
+    go_through(2).await;
+}
