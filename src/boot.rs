@@ -78,7 +78,7 @@ pub fn data_folder(loaded: &Loaded) -> Result<PathBuf, ConfigError> {
 /// If the folder cannot be used, or another process uses it.
 pub async fn open_store(config: &Config, folder: &Path) -> Result<Arc<SqliteStore>, BootError> {
     let failed = |source| BootError::Store { folder: folder.to_owned(), source };
-    Ok(Arc::new(SqliteStore::open(folder, config.store.options()).await.map_err(failed)?))
+    Ok(Arc::new(SqliteStore::open(folder, config.store.sqlite()).await.map_err(failed)?))
 }
 
 /// The backends as configured, or the planner.

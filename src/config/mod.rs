@@ -13,6 +13,7 @@ mod routing;
 mod sample;
 mod settings;
 mod show;
+mod store;
 mod typed;
 
 pub(crate) use backend::read_key;
@@ -24,9 +25,10 @@ pub use layers::{Flag, Loaded, Sources};
 pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};
 pub use settings::{
-    Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, StoreSettings, SubAgent, Synchronous,
+    Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, SubAgent,
 };
 pub use show::{Line, lines};
+pub use store::{StoreSettings, Synchronous};
 
 #[cfg(test)]
 mod tests;

@@ -17,12 +17,12 @@ use annie_core::{
     route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
 };
 use annie_llm::Secret;
-use annie_store::{Durability, SqliteOptions};
 use serde::{Deserialize, Serialize};
 
 use super::{
     backend::BackendConfig,
     routing::{Routing, planner},
+    store::StoreSettings,
     typed::KeyError,
 };
 use crate::door::DoorLimits;
@@ -102,59 +102,6 @@ impl Default for Server {
 pub struct Data {
     /// The data folder; absent means the user's own (`$XDG_DATA_HOME/annie`).
     pub folder: Option<PathBuf>,
-}
-
-/// What an acknowledged message survives.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Synchronous {
-    /// A power cut.
-    #[default]
-    Full,
-    /// A crash of the process; a power cut may take the last messages back.
-    Normal,
-}
-
-/// `[store]`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreSettings {
-    /// What an acknowledged message survives.
-    pub synchronous: Synchronous,
-    /// How long to wait for somebody else's lock on the database, in milliseconds.
-    pub busy_timeout_ms: u64,
-    /// Read-only connections.
-    pub readers_max: u32,
-    /// How large the database may grow, in bytes; absent means that only the disk is a limit.
-    pub database_bytes_max: Option<u64>,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        let SqliteOptions { durability, busy_timeout_ms, readers_max, database_bytes_max } = SqliteOptions::default();
-        let synchronous = match durability {
-            Durability::Full => Synchronous::Full,
-            Durability::Normal => Synchronous::Normal,
-        };
-        Self { synchronous, busy_timeout_ms, readers_max, database_bytes_max }
-    }
-}
-
-impl StoreSettings {
-    /// As the store takes them.
-    #[must_use]
-    pub const fn options(&self) -> SqliteOptions {
-        let durability = match self.synchronous {
-            Synchronous::Full => Durability::Full,
-            Synchronous::Normal => Durability::Normal,
-        };
-        SqliteOptions {
-            durability,
-            busy_timeout_ms: self.busy_timeout_ms,
-            readers_max: self.readers_max,
-            database_bytes_max: self.database_bytes_max,
-        }
-    }
 }
 
 /// `[limits]`
@@ -304,6 +251,7 @@ impl Config {
     /// What the types cannot say.
     pub(super) fn check(&self) -> Result<(), KeyError> {
         self.check_numbers()?;
+        self.store.check()?;
         self.check_turn()?;
         self.check_deadlines()?;
         self.check_people()?;
@@ -333,7 +281,6 @@ impl Config {
             ("limits", "hibernate_ms", self.limits.hibernate_ms),
             ("limits", "engines_max", self.limits.engines_max as u64),
             ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
-            ("store", "readers_max", u64::from(self.store.readers_max)),
             ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
             ("breaker", "open_ms", self.breaker.open_ms),
             ("turn", "iterations_max", u64::from(self.turn.iterations_max)),

@@ -11,6 +11,7 @@ use toml::Value;
 use super::{show::table, typed::typed, *};
 
 mod pool;
+mod store;
 
 fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
@@ -98,6 +99,10 @@ fn no_error_repeats_a_secret() {
         "[client]\nkey = 12345678\n",
         "[client]\nkey = \"12345678\nurl = 1\n",
         "[client]\nkey = \"12345678\"\nkey_file = \"k\"\n",
+        "[store]\nurl = 12345678\n",
+        "[store]\nurl = \"mysql://a:12345678@h/d\"\n",
+        "[store]\nurl = \"postgres://a:12345678@h:12345678/d\"\n",
+        "[store]\nurl = \"postgres://a:12345678@h/d?x=12345678\"\n",
     ] {
         let said = told(text);
         assert!(!said.contains("12345678"), "{said}");
@@ -263,6 +268,10 @@ allowed_origins = ["b"]
 [data]
 folder = "d"
 [store]
+url_file = "u"
+connections_max = 4
+connect_ms_max = 5
+statement_ms_max = 6
 synchronous = "normal"
 busy_timeout_ms = 1
 readers_max = 9
@@ -356,7 +365,9 @@ fn every_limit_reaches_the_kernel_and_the_store() {
     assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!(notify, config.notify);
-    let options = config.store.options();
+    let postgres = config.store.postgres();
+    assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));
+    let options = config.store.sqlite();
     assert_eq!((options.durability, options.busy_timeout_ms, options.readers_max), (Durability::Normal, 1, 9));
     assert_eq!(options.database_bytes_max, Some(100_000_000));
 }
@@ -367,7 +378,7 @@ fn all_keys() -> BTreeSet<String> {
     let config = typed(OTHERWISE.parse().unwrap()).unwrap();
     let dotted = |leaf: &Vec<String>| leaf.join(".").replace("user.ann.", "user.me.");
     keys.extend(super::layers::leaves(&table(&config).unwrap()).iter().map(dotted));
-    keys.insert("client.key".to_owned());
+    keys.extend(["client.key", "store.url", "store.url_env"].map(str::to_owned));
     keys
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Keys whose values must not be repeated.
-const SECRET_KEYS: [&str; 5] = ["api_key", "proxy", "headers", "key", "env"];
+const SECRET_KEYS: [&str; 6] = ["api_key", "proxy", "headers", "key", "env", "url"];
 
 /// A key that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]

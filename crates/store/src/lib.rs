@@ -3,6 +3,7 @@
 //! What a store must decide (whether an append may be stored, what two memories have in common, which of a user's tasks
 //! fit) is decided once, in the plain functions beside the two folders; a store only keeps and finds.
 
+mod address;
 mod admission;
 mod memory;
 mod similar;
@@ -12,5 +13,6 @@ mod stem;
 mod todo_rules;
 mod words;
 
+pub use address::{AddressError, PostgresAddress, PostgresOptions};
 pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait};
 pub use sqlite::{Durability, SqliteOptions, SqliteStore};

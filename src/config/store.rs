@@ -1,0 +1,154 @@
+//! `[store]`: which database, and how it is used.
+
+use std::path::PathBuf;
+
+use annie_llm::Secret;
+use annie_store::{Durability, PostgresAddress, PostgresOptions, SqliteOptions};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    backend::read_key,
+    environment::Environment,
+    error::{ConfigError, Place},
+    typed::KeyError,
+};
+
+/// How to put an address right.
+const ADDRESS_FIX: &str = "write it as postgres://user:password@host:5432/database?sslmode=require; what is special in a \
+                           password is written as %40 and the like";
+
+/// What an acknowledged message survives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Synchronous {
+    /// A power cut.
+    #[default]
+    Full,
+    /// A crash of the process; a power cut may take the last messages back.
+    Normal,
+}
+
+/// `[store]`. With an address of a PostgreSQL database everything is kept there; without one, in the data folder (SQLite).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreSettings {
+    /// The address of a PostgreSQL database. A secret, since a password may stand in it.
+    pub url: Option<Secret>,
+    /// A file that holds the address.
+    pub url_file: Option<PathBuf>,
+    /// The environment variable that holds the address.
+    pub url_env: Option<String>,
+    /// PostgreSQL: connections of this process at most.
+    pub connections_max: u32,
+    /// PostgreSQL: how long to wait for a connection, in milliseconds.
+    pub connect_ms_max: u64,
+    /// PostgreSQL: how long one statement may take, in milliseconds.
+    pub statement_ms_max: u64,
+    /// SQLite: what an acknowledged message survives.
+    pub synchronous: Synchronous,
+    /// SQLite: how long to wait for somebody else's lock on the database, in milliseconds.
+    pub busy_timeout_ms: u64,
+    /// SQLite: read-only connections.
+    pub readers_max: u32,
+    /// SQLite: how large the database may grow, in bytes; absent means that only the disk is a limit.
+    pub database_bytes_max: Option<u64>,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        let SqliteOptions { durability, busy_timeout_ms, readers_max, database_bytes_max } = SqliteOptions::default();
+        let synchronous = match durability {
+            Durability::Full => Synchronous::Full,
+            Durability::Normal => Synchronous::Normal,
+        };
+        let PostgresOptions { connections_max, connect_ms_max, statement_ms_max } = PostgresOptions::default();
+        Self {
+            url: None,
+            url_file: None,
+            url_env: None,
+            connections_max,
+            connect_ms_max,
+            statement_ms_max,
+            synchronous,
+            busy_timeout_ms,
+            readers_max,
+            database_bytes_max,
+        }
+    }
+}
+
+impl StoreSettings {
+    /// As SQLite's store takes them.
+    #[must_use]
+    pub const fn sqlite(&self) -> SqliteOptions {
+        let durability = match self.synchronous {
+            Synchronous::Full => Durability::Full,
+            Synchronous::Normal => Durability::Normal,
+        };
+        SqliteOptions {
+            durability,
+            busy_timeout_ms: self.busy_timeout_ms,
+            readers_max: self.readers_max,
+            database_bytes_max: self.database_bytes_max,
+        }
+    }
+
+    /// As PostgreSQL's store takes them.
+    #[must_use]
+    pub const fn postgres(&self) -> PostgresOptions {
+        PostgresOptions {
+            connections_max: self.connections_max,
+            connect_ms_max: self.connect_ms_max,
+            statement_ms_max: self.statement_ms_max,
+        }
+    }
+
+    /// The PostgreSQL database that is meant; none means SQLite.
+    ///
+    /// # Errors
+    /// If its address cannot be read, or is none.
+    pub fn address(&self, environment: &Environment) -> Result<Option<PostgresAddress>, ConfigError> {
+        let (place, url) = if let Some(path) = &self.url_file {
+            (Place::file(path), read_key(path, "store.url_file")?)
+        } else if let Some(name) = &self.url_env {
+            let place = Place::Environment(name.clone());
+            let Some(url) = environment.get(name).map(str::trim).filter(|url| !url.is_empty()) else {
+                let what = "store.url_env wants the database's address from here, and it is not set or empty";
+                return Err(ConfigError::new(place, what, format!("set {name}, or use url_file")));
+            };
+            (place, Secret::new(url))
+        } else if let Some(url) = &self.url {
+            (Place::Default, url.clone())
+        } else {
+            return Ok(None);
+        };
+        let parsed = url.expose().parse::<PostgresAddress>();
+        parsed.map(Some).map_err(|e| ConfigError::new(place, format!("the database's address: {e}"), ADDRESS_FIX))
+    }
+
+    /// What the types cannot say.
+    pub(super) fn check(&self) -> Result<(), KeyError> {
+        let given = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
+        if given.into_iter().filter(|given| *given).count() > 1 {
+            let fix = "keep one of url, url_file and url_env";
+            return Err(KeyError::value(&["store", "url"], "the address is given more than once", fix));
+        }
+        if let Some(Err(e)) = self.url.as_ref().map(|url| url.expose().parse::<PostgresAddress>()) {
+            return Err(KeyError::value(&["store", "url"], &e.to_string(), ADDRESS_FIX));
+        }
+        let at_least = [
+            ("readers_max", u64::from(self.readers_max), 1),
+            // One writes, one reads, and one listens.
+            ("connections_max", u64::from(self.connections_max), 3),
+            ("connect_ms_max", self.connect_ms_max, 1),
+            ("statement_ms_max", self.statement_ms_max, 1),
+        ];
+        match at_least.into_iter().find(|(_, value, least)| value < least) {
+            Some((key, value, least)) => {
+                let (what, fix) = (format!("it is {value}"), format!("give at least {least}"));
+                Err(KeyError::value(&["store", key], &what, &fix))
+            }
+            None => Ok(()),
+        }
+    }
+}
