@@ -1,10 +1,10 @@
 //! Live events for streams: what was just stored, and drafts. Bounded: who falls behind misses nothing, because a stream
 //! notices the gap and reads the log (see [`crate::kernel`]).
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use annie_core::{
-    event::Event,
+    event::{Event, Scope},
     ids::{ConversationId, TaskId, UserId},
     ports::Draft,
 };
@@ -32,10 +32,23 @@ pub enum Live {
 /// Live items that a slow subscriber may be behind before it has to read the log.
 const BEHIND_MAX: usize = 1_024;
 
+/// A conversation that somebody listens to.
+struct Topic {
+    live: broadcast::Sender<Live>,
+    /// Which users listen for themselves, and how often; operators who look on are not among them.
+    users: HashMap<UserId, usize>,
+}
+
+impl Topic {
+    fn new() -> Self {
+        Self { live: broadcast::channel(BEHIND_MAX).0, users: HashMap::new() }
+    }
+}
+
 /// One channel per conversation that somebody listens to, and one per user who wants to be notified.
 #[derive(Default)]
 pub struct Hub {
-    topics: DashMap<ConversationId, broadcast::Sender<Live>>,
+    topics: DashMap<ConversationId, Topic>,
     /// What travels is only that there is something new: it is read from the store, in its order.
     users: DashMap<UserId, watch::Sender<u64>>,
 }
@@ -44,11 +57,11 @@ impl Hub {
     /// Tells those who listen; costs next to nothing if nobody does.
     pub fn publish(&self, conversation: ConversationId, live: Live) {
         let deserted = match self.topics.get(&conversation) {
-            Some(topic) => topic.send(live).is_err(),
+            Some(topic) => topic.live.send(live).is_err(),
             None => false,
         };
         if deserted {
-            self.topics.remove_if(&conversation, |_, topic| topic.receiver_count() == 0);
+            self.topics.remove_if(&conversation, |_, topic| topic.live.receiver_count() == 0);
         }
     }
 
@@ -62,19 +75,38 @@ impl Hub {
     pub fn unsure(&self) {
         for topic in &self.topics {
             // Nobody may listen any more.
-            let _ = topic.send(Live::Unsure);
+            let _ = topic.live.send(Live::Unsure);
         }
     }
 
-    /// Listens from now on.
+    /// Whether this user listens: not whoever looks on as an operator.
     #[must_use]
-    pub fn subscribe(&self, conversation: ConversationId) -> broadcast::Receiver<Live> {
-        self.topics.entry(conversation).or_insert_with(|| broadcast::channel(BEHIND_MAX).0).subscribe()
+    pub fn is_heard_by(&self, conversation: ConversationId, user: &UserId) -> bool {
+        self.topics.get(&conversation).is_some_and(|topic| topic.users.contains_key(user))
     }
 
-    /// Forgets a conversation that nobody listens to any more.
-    pub fn sweep(&self, conversation: ConversationId) {
-        self.topics.remove_if(&conversation, |_, topic| topic.receiver_count() == 0);
+    /// Listens from now on: as a user for themselves, or as an operator. [`Hub::leave`] goes with it.
+    #[must_use]
+    pub fn subscribe(&self, conversation: ConversationId, scope: &Scope) -> broadcast::Receiver<Live> {
+        let mut topic = self.topics.entry(conversation).or_insert_with(Topic::new);
+        if let Scope::User(user) = scope {
+            *topic.users.entry(user.clone()).or_default() += 1;
+        }
+        topic.live.subscribe()
+    }
+
+    /// Whoever listened has dropped its receiver; a conversation that nobody listens to any more is forgotten.
+    pub fn leave(&self, conversation: ConversationId, scope: &Scope) {
+        if let Scope::User(user) = scope
+            && let Some(mut topic) = self.topics.get_mut(&conversation)
+            && let Some(count) = topic.users.get_mut(user)
+        {
+            *count -= 1;
+            if *count == 0 {
+                topic.users.remove(user);
+            }
+        }
+        self.topics.remove_if(&conversation, |_, topic| topic.live.receiver_count() == 0);
     }
 
     /// Tells whoever listens for a user that there is a new notification.

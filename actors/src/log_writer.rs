@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     event::{Event, EventBody},
-    ids::{ConversationId, Seq},
+    ids::{ConversationId, Seq, UserId},
     ports::{Append, AppendError, Appended, Env, Store},
 };
 use serde_json::{Value, json};
@@ -207,7 +207,7 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
                     wake(args, conversation, user.clone(), Some(event.clone()));
                 }
                 args.hub.publish(conversation, Live::Event(event.clone()));
-                tell_keepers(args, conversation, &event);
+                tell_keepers(args, (conversation, &user), &event);
             }
         }
         // A repeat: its first wake-up may have been lost with whoever was to give it.
@@ -219,7 +219,7 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
 }
 
 /// Tells who works on what an event left beside the conversation. Lost where nobody lives.
-fn tell_keepers(args: &LogArgs, conversation: ConversationId, event: &Event) {
+fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId), event: &Event) {
     let Keepers { notifier, letters, expiry } = &args.keepers;
     let (mut has_word, mut has_letter, mut has_operation) = (event.body.is_final(), false, false);
     match &event.body {
@@ -230,7 +230,7 @@ fn tell_keepers(args: &LogArgs, conversation: ConversationId, event: &Event) {
         _ => {}
     }
     if has_word {
-        let is_heard = event.body.is_final() && args.hub.has_listeners(conversation);
+        let is_heard = event.body.is_final() && args.hub.is_heard_by(conversation, user);
         let _ = notifier.cast(NotifyMsg::New { heard: is_heard.then_some(event.task) });
     }
     if has_letter {
@@ -245,7 +245,7 @@ const fn wakes(body: &EventBody) -> bool {
     matches!(body, EventBody::Received(_))
 }
 
-fn wake(args: &LogArgs, conversation: ConversationId, user: annie_core::ids::UserId, event: Option<Arc<Event>>) {
+fn wake(args: &LogArgs, conversation: ConversationId, user: UserId, event: Option<Arc<Event>>) {
     // If nobody lives there, its next life scans the log.
     args.conversations.tell(ConversationsMsg::Wake { conversation, user, event });
 }

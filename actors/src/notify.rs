@@ -158,6 +158,12 @@ fn look(ctx: &Context<Notifier>, state: &mut NotifyState) {
 /// Takes the words out of the outbox: marks those that were heard, and notifies of the others whom it may notify now.
 async fn deliver(wiring: &Wiring, heard: &HashSet<TaskId>) -> Result<Looked, StoreError> {
     let mut looked = Looked::default();
+    // Wherever in the outbox they stand: many words may wait before them.
+    let heard: Vec<OutboxId> = heard.iter().map(|task| OutboxId::for_task(*task)).collect();
+    for words in heard.chunks(WORDS_MAX as usize) {
+        looked.delivered += words.len() as u64;
+        wiring.store.delivered(words.to_vec(), wiring.env.now()).await?;
+    }
     loop {
         let page = wiring.store.outbox(WORDS_MAX).await?;
         let is_full = page.len() == WORDS_MAX as usize;
@@ -165,7 +171,7 @@ async fn deliver(wiring: &Wiring, heard: &HashSet<TaskId>) -> Result<Looked, Sto
         let mut told = Vec::new();
         let mut by_user: BTreeMap<UserId, Vec<OutboxRow>> = BTreeMap::new();
         for word in page {
-            if is_told(wiring, &word, heard).await? {
+            if is_told(wiring, &word).await? {
                 told.push(word.id);
             } else {
                 by_user.entry(word.user.clone()).or_default().push(word);
@@ -194,8 +200,8 @@ async fn deliver(wiring: &Wiring, heard: &HashSet<TaskId>) -> Result<Looked, Sto
     }
 }
 
-async fn is_told(wiring: &Wiring, word: &OutboxRow, heard: &HashSet<TaskId>) -> Result<bool, StoreError> {
-    let is_heard = heard.contains(&word.task) || wiring.hub.has_listeners(word.conversation);
+async fn is_told(wiring: &Wiring, word: &OutboxRow) -> Result<bool, StoreError> {
+    let is_heard = wiring.hub.is_heard_by(word.conversation, &word.user);
     if !is_told_there(word, is_heard) {
         return Ok(false);
     }

@@ -10,10 +10,11 @@ use std::{
 
 use annie_actors::{Operation, Submission, Submitted};
 use annie_core::{
-    event::{Mode, Priority, Scope},
-    ids::{Seq, UserId},
-    message::{Message, ModelRequest},
-    ports::Notification,
+    event::{EventBody, Inbound, Mode, NewEvent, Priority, Scope},
+    ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    message::{Message, ModelRequest, Usage},
+    ports::{Append, Fence, Notification},
+    time::Micros,
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::scripted_model::says;
@@ -87,6 +88,58 @@ async fn who_listens_to_the_conversation_is_not_told_again() {
     let (said, follow) = world.kernel.ask(message).await.expect("taken");
     ended(&world, &said).await;
     all_delivered(&world).await;
+    drop(follow);
+    assert!(told(&world).await.is_empty());
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_who_looks_on_does_not_listen_for_the_user() {
+    let world = parts().start().await;
+    let first = say(&world, "hello", Priority::High).await;
+    ended(&world, &first).await;
+    let looks_on = world.kernel.follow(Scope::Operator, first.conversation, Seq(0)).await.expect("readable");
+    let mut message = Submission::new(ann(), "test", "research").within(first.conversation);
+    message.priority = Some(Priority::Normal);
+    world.kernel.submit(message).await.expect("taken");
+    eventually("it is told", async || (told(&world).await.len() == 1).then_some(())).await;
+    drop(looks_on);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_heard_is_delivered_however_many_words_wait_before_it() {
+    let mut parts = parts();
+    parts.limits.notify.every_ms = 3_600_000;
+    let world = parts.start().await;
+    let bob = UserId::new("bob").expect("a user id");
+    let mut first = Submission::new(bob.clone(), "test", "one");
+    first.priority = Some(Priority::Normal);
+    world.kernel.submit(first).await.expect("taken");
+    eventually("bob is told, and not again for an hour", async || {
+        let told = world.kernel.notifications(&bob, 0, 9).await.ok()?;
+        (told.len() == 1).then_some(())
+    })
+    .await;
+    let words = (0..1_001_u128).flat_map(|n| {
+        let task = TaskId::from_uuid(uuid::Uuid::from_u128(n + 1));
+        let said = Inbound { client_id: n.to_string(), priority: Priority::Normal, ..Inbound::default() };
+        let answered = EventBody::Answered { text: "x".to_owned(), paused: false, usage: Usage::default() };
+        let new = move |body| NewEvent { at: Micros(1), task, agent: AgentId::orchestrator(), body };
+        [new(EventBody::Received(said)), new(answered)]
+    });
+    let conversation = ConversationId::from_uuid(uuid::Uuid::from_u128(9));
+    let what = Append { conversation, user: bob.clone(), fence: Fence::Inbox, events: words.collect() };
+    world.kernel.store().commit(vec![what]).await.remove(0).expect("stored");
+    let mut message = Submission::new(ann(), "test", "research");
+    message.priority = Some(Priority::Normal);
+    let (said, follow) = world.kernel.ask(message).await.expect("taken");
+    ended(&world, &said).await;
+    eventually("it is delivered", async || {
+        let left = world.kernel.store().outbox(5_000).await.ok()?;
+        (left.len() == 1_001 && left.iter().all(|word| word.user == bob)).then_some(())
+    })
+    .await;
     drop(follow);
     assert!(told(&world).await.is_empty());
     world.kernel.stop().await;

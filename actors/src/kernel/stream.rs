@@ -48,7 +48,7 @@ impl Drop for Follow {
     fn drop(&mut self) {
         // The receiver must go first, or the topic looks used.
         self.live = None;
-        self.hub.sweep(self.conversation);
+        self.hub.leave(self.conversation, &self.scope);
     }
 }
 
@@ -85,11 +85,12 @@ impl Kernel {
     }
 
     fn listen(&self, scope: Scope, conversation: ConversationId, after: Seq) -> Follow {
+        let live = Some(self.wiring.hub.subscribe(conversation, &scope));
         Follow {
             kernel: self.clone(),
             scope,
             conversation,
-            live: Some(self.wiring.hub.subscribe(conversation)),
+            live,
             hub: self.wiring.hub.clone(),
             seen: after,
             page: Vec::new(),
