@@ -53,6 +53,56 @@ async fn equal_work_that_waits_is_done_once_and_answers_both() {
 }
 
 #[tokio::test]
+async fn equal_work_that_is_more_urgent_lifts_the_first_also_in_the_log() {
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let before = say(&world, "ann", "before 1", Priority::High).await;
+    rounds_begun(&order, 1).await;
+    let digest = |class| {
+        let mut message = Submission::new(ann(), "test", "digest 1");
+        message.name = Some("digest".to_owned());
+        message.priority = Some(class);
+        message
+    };
+    let first = world.kernel.submit(digest(Priority::Low)).await.expect("taken");
+    let second = world.kernel.submit(digest(Priority::High)).await.expect("taken");
+    assert_eq!(second.place.and_then(|p| p.same_as), Some(first.task));
+    eventually("it is lifted", async || {
+        let row = world.kernel.task(Scope::User(ann()), first.task).await.ok()?;
+        (row.priority == Priority::High).then_some(())
+    })
+    .await;
+    let mut private = digest(Priority::Low);
+    private.private = true;
+    let private = world.kernel.submit(private).await.expect("taken");
+    assert_eq!(private.place.and_then(|p| p.same_as), None, "what is private is not the same");
+    gate.add_permits(10);
+    for said in [&before, &first, &second] {
+        world.answer(said).await;
+    }
+    world.final_of(private.conversation, private.task).await;
+    check_log(&world.log(first.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_ended_and_what_nobody_knows_is_nothing_to_wait_for() {
+    let (parts, _, gate) = one_slot();
+    gate.add_permits(10);
+    let world = parts.start().await;
+    let first = say(&world, "ann", "first 1", Priority::Normal).await;
+    world.answer(&first).await;
+    let unknown = annie_core::ids::TaskId::from_uuid(uuid::Uuid::from_u128(7));
+    let mut second = Submission::new(ann(), "test", "second 1");
+    second.after = vec![first.task, unknown];
+    let second = world.kernel.submit(second).await.expect("taken");
+    world.answer(&second).await;
+    let row = world.kernel.task(Scope::User(ann()), second.task).await.expect("there");
+    assert_eq!(row.after, []);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
 async fn a_task_that_waits_for_another_begins_when_that_has_ended_though_a_slot_is_free() {
     let (mut parts, order, gate) = one_slot();
     parts.slots = 4;

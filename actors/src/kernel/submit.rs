@@ -4,7 +4,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use annie_core::{
     classify::{Basis, Classified, Emotion, classify, mood},
-    event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry},
+    event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry, Scope},
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
     jobs::{JobRequest, resolve, understand},
     notice::{DEAD_LETTER, OPERATION},
@@ -179,8 +179,9 @@ impl Kernel {
 ///
 /// # Errors
 /// As [`Kernel::submit`].
-pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Submitted, KernelError> {
+pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<Submitted, KernelError> {
     check(wiring, &message)?;
+    message.after = still_open(wiring, &message).await?;
     let env = &wiring.env;
     let task = TaskId::from_uuid(env.uuid());
     let conversation = conversation_of(wiring, &message);
@@ -205,6 +206,7 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
         preamble: message.preamble,
         steer: message.steer,
         same_as: place.as_ref().and_then(|p| p.same_as),
+        lifts: place.as_ref().and_then(|p| p.lifts),
         order: is_order,
         private: message.private,
         mood,
@@ -239,6 +241,19 @@ pub(crate) async fn take_in(wiring: &Wiring, message: Submission) -> Result<Subm
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Those of the tasks before it that it has to wait for: what is unknown or has ended is nothing to wait for, and a turn
+/// that waits for nothing has its deadlines and its place in its lane.
+async fn still_open(wiring: &Wiring, message: &Submission) -> Result<Vec<TaskId>, KernelError> {
+    let mut open = Vec::new();
+    for task in &message.after {
+        let row = wiring.store.task(Scope::User(message.user.clone()), *task).await?;
+        if row.is_some_and(|row| !row.state.is_ended()) {
+            open.push(*task);
+        }
+    }
+    Ok(open)
 }
 
 /// Room for a message; nothing where it needs none. A conversation that nobody named has nothing to be steered.
@@ -358,7 +373,9 @@ async fn place(
     message: &Submission,
 ) -> Result<Place, KernelError> {
     let wait = Duration::from_millis(ADMIT_MS_MAX);
-    let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{conversation} {name}"), &message.text));
+    // What must not leave the house is not the same work as what may.
+    let private = if message.private { "private " } else { "" };
+    let work = message.name.as_ref().map(|name| WorkKey::of(&format!("{private}{conversation} {name}"), &message.text));
     let ask = |reply| SchedulerMsg::Admit {
         task,
         user: message.user.clone(),

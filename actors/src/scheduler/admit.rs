@@ -22,6 +22,8 @@ pub struct Place {
     /// Equal work of the same user waits as this task, and has not begun: its answer is this one's answer too, and no place
     /// is taken.
     pub same_as: Option<TaskId>,
+    /// The class to which that one is lifted by this one.
+    pub lifts: Option<Priority>,
 }
 
 /// A task that wants a place.
@@ -36,7 +38,7 @@ pub(super) struct Newcomer {
     pub after: Vec<TaskId>,
 }
 
-const AT_ONCE: Place = Place { position: 1, start_in_ms: 0, same_as: None };
+const AT_ONCE: Place = Place { position: 1, start_in_ms: 0, same_as: None, lifts: None };
 
 impl Desk {
     pub fn admit(&mut self, new: Newcomer, now: Micros) -> Result<Place, Refusal> {
@@ -85,8 +87,9 @@ impl Desk {
     /// Who wants the same joins it, and lifts it to its own class if there is room.
     fn join(&mut self, into: TaskId, now: Micros) -> Place {
         let class = self.lobby.class_of(into).unwrap_or_default();
+        let lifts = self.entries.get(&into).is_some_and(|e| class < e.class()).then_some(class);
         self.reprioritise(into, class, now);
-        Place { same_as: Some(into), ..self.place_of(class) }
+        Place { same_as: Some(into), lifts, ..self.place_of(class) }
     }
 
     /// Voice is bounded by who speaks now: a task that was never stored falls silent by itself.
@@ -117,7 +120,7 @@ impl Desk {
             return AT_ONCE;
         }
         let position = running + ahead + 1 - slots;
-        Place { position, start_in_ms: self.lobby.start_in_ms(position), same_as: None }
+        Place { position, start_in_ms: self.lobby.start_in_ms(position), same_as: None, lifts: None }
     }
 
     /// The tasks that earlier lives knew: from the task table.

@@ -33,6 +33,9 @@ pub struct Inbound {
     /// Equal work waits already: its answer is this one's answer too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_as: Option<TaskId>,
+    /// That work is lifted to this class, which is this message's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifts: Option<Priority>,
     /// It is an order about tasks, which the kernel carries out without a model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub order: bool,

@@ -37,6 +37,9 @@ impl Conversation {
         if let Some(task) = self.cancelled.first() {
             return main(*task, EventBody::Cancelled { text: report::CANCELLED.to_owned() });
         }
+        if let Some((task, priority, by)) = self.lifted() {
+            return main(task, EventBody::Reprioritised { priority, by: by.to_string() });
+        }
         if let Some((task, body)) = self.inbox.iter().find_map(|p| Some((p.task, late(p, self.at)?))) {
             return main(task, body);
         }

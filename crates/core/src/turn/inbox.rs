@@ -92,6 +92,9 @@ pub struct Joined {
     pub task: TaskId,
     /// Whose answer it gets.
     pub into: TaskId,
+    /// The class that the other is still to get, if it is more urgent than its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifts: Option<Priority>,
 }
 
 impl Conversation {
@@ -102,7 +105,7 @@ impl Conversation {
         if inbound.order {
             self.orders.push(Order { task, inbound: inbound.clone(), meant: None });
         } else if let Some(into) = inbound.same_as.filter(|into| self.is_open(*into)) {
-            self.joined.push(Joined { task, into });
+            self.joined.push(Joined { task, into, lifts: inbound.lifts });
         } else {
             let pending = Pending::new(task, inbound.clone(), self.at);
             match self.steered_by(inbound) {
@@ -187,6 +190,10 @@ impl Conversation {
     /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now. Voice alone is
     /// REALTIME (ruling 6): nothing becomes it or ceases to be it.
     pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
+        for joined in self.joined.iter_mut().filter(|j| j.into == task) {
+            // Lifted once: whoever changes its class afterwards means it.
+            joined.lifts = None;
+        }
         let at = self.at;
         let changes = |class: Priority| class != priority && ![class, priority].contains(&Priority::Realtime);
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && changes(t.inbound.priority)) {
@@ -198,6 +205,16 @@ impl Conversation {
             pending.at = pending.at.max(at);
             pending.late = 0;
         }
+    }
+
+    /// A task that gets a more urgent class from one that joined it, which is that.
+    pub(super) fn lifted(&self) -> Option<(TaskId, Priority, TaskId)> {
+        self.joined.iter().find_map(|j| {
+            let class = j.lifts.filter(|class| *class != Priority::Realtime)?;
+            let pending = || self.inbox.iter().find(|p| p.task == j.into).map(|p| p.inbound.priority);
+            let own = self.turn(j.into).map(|t| t.inbound.priority).or_else(pending)?;
+            (class < own).then_some((j.into, class, j.task))
+        })
     }
 
     pub(super) fn ordered(&mut self, task: TaskId, verb: OrderVerb, targets: &[TaskId], text: &str) {

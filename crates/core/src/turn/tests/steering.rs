@@ -260,6 +260,27 @@ fn equal_work_gets_the_same_answer_once() {
 }
 
 #[test]
+fn equal_work_of_a_more_urgent_class_lifts_it_once_and_the_log_says_so() {
+    let mut w = World::new();
+    let busy = w.say_as(Priority::Normal, "Report");
+    let task = w.say_as(Priority::Normal, "Search");
+    let lifts = |w: &mut World| {
+        w.receive(Inbound { same_as: Some(task), lifts: Some(Priority::High), ..World::inbound("Search") })
+    };
+    let same = lifts(&mut w);
+    let lifted: Vec<(TaskId, &EventBody)> = w.log.iter().map(|e| (e.task, &e.body)).collect();
+    assert!(
+        lifted.contains(&(task, &EventBody::Reprioritised { priority: Priority::High, by: same.to_string() })),
+        "{lifted:?}"
+    );
+    assert_eq!(w.conv.turns.iter().map(|t| t.task).collect::<Vec<_>>(), [busy, task], "it waits no longer");
+    w.make(task, Priority::Low);
+    assert_eq!(w.conv.turn(task).map(|t| t.inbound.priority), Some(Priority::Low), "who says otherwise later means it");
+    w.on(task).replies("Found", &[]);
+    assert_eq!(w.answer(same), "Found");
+}
+
+#[test]
 fn equal_work_fails_alike_and_has_no_letter_of_its_own() {
     let mut w = World::new();
     let task = w.say("Search");
