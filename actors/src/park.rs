@@ -5,13 +5,13 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::Letter,
     ports::{Append, Fence},
-    time::Micros,
 };
 
-use crate::{log_writer::append, scheduler::SchedulerMsg, wiring::Wiring};
-
-/// Open tasks of one user that are looked at.
-const TASKS_MAX: u32 = 1_000;
+use crate::{
+    log_writer::append,
+    scheduler::{SchedulerMsg, open_tasks},
+    wiring::Wiring,
+};
 
 /// Fails every open task of a conversation.
 ///
@@ -20,8 +20,7 @@ const TASKS_MAX: u32 = 1_000;
 pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &UserId) -> Result<(), String> {
     let claim = wiring.store.claim(conversation, wiring.node).await.map_err(|e| e.to_string())?;
     let Some(claim) = claim else { return Ok(()) };
-    let scope = Scope::User(user.clone());
-    let open = wiring.store.tasks(scope, true, Micros(i64::MAX), TASKS_MAX).await.map_err(|e| e.to_string())?;
+    let open = open_tasks(wiring.store.as_ref(), Scope::User(user.clone())).await.map_err(|e| e.to_string())?;
     let at = wiring.env.now();
     let events: Vec<NewEvent> = open
         .into_iter()

@@ -49,17 +49,26 @@ pub(super) async fn look(
         let ms = newest.first().map_or(0, |row| booted_at.since_ms(row.updated_at));
         downtime = Some(Downtime { booted_at, ms });
     }
+    let rows = open_tasks(records.as_ref(), Scope::Operator).await?;
+    Ok(Found { rows, downtime, began_at: now })
+}
+
+/// All open tasks that a scope sees, newest first.
+///
+/// # Errors
+/// If the store fails.
+pub(crate) async fn open_tasks(records: &(impl Records + ?Sized), scope: Scope) -> Result<Vec<TaskRow>, StoreError> {
     let mut rows: Vec<TaskRow> = Vec::new();
     let mut seen = HashSet::new();
     let mut before = Micros(i64::MAX);
     loop {
-        let page = records.tasks(Scope::Operator, true, before, PAGE_ROWS).await?;
+        let page = records.tasks(scope.clone(), true, before, PAGE_ROWS).await?;
         let is_last = page.len() < PAGE_ROWS as usize;
         let oldest = page.last().map_or(before, |row| row.received_at);
         let count = rows.len();
         rows.extend(page.into_iter().filter(|row| seen.insert(row.id)));
         if is_last {
-            return Ok(Found { rows, downtime, began_at: now });
+            return Ok(rows);
         }
         // Others of the same instant may be on the next page; a page of nothing but known ones is passed over.
         before = if rows.len() > count { Micros(oldest.0.saturating_add(1)) } else { oldest };

@@ -25,7 +25,7 @@ pub use admit::Place;
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
-    ports::{Records, StoreError},
+    ports::{Records, StoreError, StoreErrorKind},
     queue::{BackendId, QueueLimits, Refusal, RefusalReason, WorkKey},
     time::Micros,
 };
@@ -33,6 +33,7 @@ use desk::Desk;
 pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;
+pub(crate) use load::open_tasks;
 use load::{Found, Looks};
 pub(crate) use permit::acquire;
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
@@ -44,7 +45,7 @@ use tokio::sync::oneshot;
 use crate::{
     backend::BackendMsg,
     observe::{Context, Handle, Named, Node, NodeError},
-    tasks::Tasks,
+    tasks::{Tasks, caught},
 };
 
 /// What the scheduler hears.
@@ -237,6 +238,8 @@ pub(crate) struct SchedulerState {
 
 /// Requests that may wait for the task table to be read; one more is refused.
 const EARLY_MAX: u32 = 5_000;
+/// How long the task table may take to be read, in milliseconds.
+const LOOK_MS_MAX: u64 = 30_000;
 /// After which a task table that could not be read is tried again, in milliseconds.
 const LOOK_AGAIN_MS: u64 = 1_000;
 
@@ -412,8 +415,18 @@ fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
     let booted_at = (!state.desk.is_loaded && state.desk.leases.downtime().is_none()).then_some(state.born_at);
     state.work.spawn(Work::Look, async move {
         tokio::time::sleep(wait).await;
-        me.tell(SchedulerMsg::Looked(load::look(records, booted_at, now).await));
+        let wait = Duration::from_millis(LOOK_MS_MAX);
+        let found = match tokio::time::timeout(wait, caught(load::look(records, booted_at, now))).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(panic)) => Err(unread(panic)),
+            Err(_) => Err(unread(format!("it did not come back within {LOOK_MS_MAX} ms"))),
+        };
+        me.tell(SchedulerMsg::Looked(found));
     });
+}
+
+fn unread(detail: String) -> StoreError {
+    StoreError { kind: StoreErrorKind::Unavailable, what: "the open tasks", detail }
 }
 
 fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Found, StoreError>, now: Micros) {

@@ -132,6 +132,20 @@ async fn a_table_that_cannot_be_read_is_tried_again_every_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_table_that_does_not_answer_is_asked_again() {
+    let parts = Parts::of(&[("gpu", 1)]);
+    let (_open, shut) = watch::channel(true);
+    *parts.table.is_shut.lock() = Some(shut);
+    let world = parts.start_unread().await;
+    let mut waits = world.ask(1, NORMAL, &[]).await;
+    world.pass_ms(20_000).await;
+    assert!(world.waits(&mut waits).await);
+    *world.table.is_shut.lock() = None;
+    world.pass_ms(12_000).await;
+    world.granted(&mut waits).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn time_in_which_nothing_ran_is_no_wait() {
     let parts = Parts::of(&[("gpu", 1)]);
     let start = annie_testkit::env::TestClock::START;
