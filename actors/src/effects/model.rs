@@ -54,6 +54,8 @@ pub(crate) struct ModelDone {
     pub backend: String,
     /// How long it ran after its permit, in milliseconds.
     pub ran_ms: u64,
+    /// Whether the backend was asked. If not, its failure says nothing of it, and another would not be asked either.
+    is_asked: bool,
 }
 
 /// Runs a round on the first backend of its route that takes it. If that one fails in a way that another may not, the round
@@ -65,8 +67,8 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
         let done = call_once(&wiring, &call, route.clone()).await;
         ran_ms += done.ran_ms;
         let rest = match &done.result {
-            Err(error) => route::stand_ins(&route, &done.backend, error, &wiring.routing.facts),
-            Ok(_) => Vec::new(),
+            Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.routing.facts),
+            Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {
             return ModelDone { ran_ms, ..done };
@@ -88,17 +90,25 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         after: call.after.clone(),
         route,
     };
-    let done = |result, backend, ran_ms| ModelDone { task: call.task, round: call.round, result, backend, ran_ms };
+    let (task, round) = (call.task, call.round);
+    let done = |result, backend, ran_ms, is_asked| ModelDone { task, round, result, backend, ran_ms, is_asked };
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
     let permit = match acquire(wiring, wanted).await {
         Ok(permit) => permit,
-        Err(why) => return done(unavailable(&why), String::new(), 0),
+        Err(why) => return done(unavailable(&why), String::new(), 0, false),
     };
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
+    let mut is_asked = true;
     let result = match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
         (Err(why), _) => unavailable(&why),
-        (Ok(()), Some(endpoint)) => run(wiring, call, endpoint).await,
+        (Ok(()), Some(endpoint)) => match prepare(wiring, call, endpoint).await {
+            Ok(handed_over) => run(wiring, call, endpoint, handed_over).await,
+            Err(why) => {
+                is_asked = false;
+                Err(why)
+            }
+        },
         (Ok(()), None) => unavailable(&format!("there is no backend {backend:?}")),
     };
     let result = match task_point(&wiring.env, "round", "replied").await {
@@ -106,24 +116,41 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Err(why) => unavailable(&why),
     };
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
-    permit.give_back(ran_us / 1_000, Verdict::of(&result));
-    measure(&backend, &result, ran_us);
+    if is_asked {
+        permit.give_back(ran_us / 1_000, Verdict::of(&result));
+        measure(&backend, &result, ran_us);
+    } else {
+        permit.give_back(0, Verdict::Unused);
+    }
     let result = match task_point(&wiring.env, "round", "given_back").await {
         Ok(()) => result,
         Err(why) => unavailable(&why),
     };
-    done(result, backend, ran_us / 1_000)
+    done(result, backend, ran_us / 1_000, is_asked)
 }
 
-async fn run(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<ModelReply, ModelError> {
+/// A backend that works by itself is given the task, not the conversation (S3 10.6), once the log says so.
+async fn prepare(
+    wiring: &Arc<Wiring>,
+    call: &ModelCall,
+    endpoint: &Backend,
+) -> Result<Option<ModelRequest>, ModelError> {
+    if !endpoint.facts.acts {
+        return Ok(None);
+    }
+    mark_begun(wiring, call, endpoint).await?;
+    Ok(Some(hand_over(call, endpoint)))
+}
+
+async fn run(
+    wiring: &Arc<Wiring>,
+    call: &ModelCall,
+    endpoint: &Backend,
+    handed_over: Option<ModelRequest>,
+) -> Result<ModelReply, ModelError> {
     let sink = sink(wiring, call);
     let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
     let wait = Duration::from_millis(ms_max);
-    // A backend that works by itself is given the task, not the conversation (S3 10.6).
-    let handed_over = endpoint.facts.acts.then(|| hand_over(call, endpoint));
-    if handed_over.is_some() {
-        mark_begun(wiring, call, endpoint).await?;
-    }
     let request = handed_over.as_ref().unwrap_or(&call.request);
     let result = match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
         Ok(Ok(result)) => result,
