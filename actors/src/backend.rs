@@ -25,7 +25,7 @@ use crate::{
 /// Deaths of one backend's actor before it is given up. Its rounds run all the same.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 10, window_ms: 60_000 };
 /// How long an endpoint has to say that it is there, in milliseconds.
-const CHECK_MS_MAX: u64 = 10_000;
+const CHECK_MS_MAX: u64 = 60_000;
 /// After which it is first asked again, in milliseconds; each time twice as long.
 const AGAIN_MS_MIN: u64 = 2_000;
 /// After which it is asked again at the latest, in milliseconds.

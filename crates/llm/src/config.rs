@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::{error::LlmError, secret::Secret};
 
+/// The longest that a look whether an endpoint is there may take, in milliseconds; the backend's actor waits no longer.
+const CHECK_MS_MOST: u64 = 60_000;
+
 /// Which kind of server it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -199,6 +202,9 @@ impl ModelConfig {
                 return fail(format!("{setting} must be at least 1"));
             }
         }
+        if self.check_ms_max > CHECK_MS_MOST {
+            return fail(format!("check_ms_max is {}, at most {CHECK_MS_MOST} is possible", self.check_ms_max));
+        }
         if self.retry_wait_ms_min > self.retry_wait_ms_max {
             return fail("retry_wait_ms_min is larger than retry_wait_ms_max".to_owned());
         }
@@ -254,6 +260,7 @@ mod tests {
         assert!(with(&|c| c.model = " ".into()).contains("model"));
         assert!(with(&|c| drop(c.body.insert("stream".into(), true.into()))).contains("body.stream"));
         assert!(with(&|c| c.idle_ms_max = 0).contains("idle_ms_max"));
+        assert!(with(&|c| c.check_ms_max = 60_001).contains("check_ms_max"));
         assert!(with(&|c| c.retry_wait_ms_min = 9_000).contains("retry_wait_ms_min"));
         assert!(serde_json::from_str::<ModelConfig>(r#"{"modle": "m"}"#).is_err());
         good().validate().unwrap();
