@@ -9,7 +9,7 @@ use std::{
 
 use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_core::{
-    ports::{Env, Model, StoreError},
+    ports::{Env, Model, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiModel};
@@ -72,11 +72,15 @@ pub fn data_folder(loaded: &Loaded) -> Result<PathBuf, ConfigError> {
     })
 }
 
-/// Opens the store of a data folder, which is made if it is not there.
+/// Opens the configured store: the data folder's own, which is made if it is not there, or a PostgreSQL database.
 ///
 /// # Errors
-/// If the folder cannot be used, or another process uses it.
-pub async fn open_store(config: &Config, folder: &Path) -> Result<Arc<SqliteStore>, BootError> {
+/// If the folder or the database cannot be used, or another process uses the folder's.
+pub async fn open_store(
+    config: &Config,
+    environment: &Environment,
+    folder: &Path,
+) -> Result<Arc<dyn Store>, BootError> {
     let failed = |source| BootError::Store { folder: folder.to_owned(), source };
     Ok(Arc::new(SqliteStore::open(folder, config.store.sqlite()).await.map_err(failed)?))
 }
@@ -143,7 +147,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
-    let store = open_store(config, folder).await?;
+    let store = open_store(config, environment, folder).await?;
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),

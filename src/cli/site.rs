@@ -7,9 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use annie_core::ids::UserId;
+use annie_core::{ids::UserId, ports::Store};
 use annie_llm::Secret;
-use annie_store::SqliteStore;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -139,12 +138,13 @@ impl Site {
         })
     }
 
-    /// The data folder's store, for commands that need no kernel.
+    /// The store, for commands that need no kernel.
     ///
     /// # Errors
-    /// If it cannot be opened: a server that does not answer may use it.
-    pub async fn store(&self) -> Result<Arc<SqliteStore>, Failure> {
-        Ok(boot::open_store(&self.loaded.config, &self.folder).await?)
+    /// If it cannot be opened: a server that does not answer may use the data folder, or the database is not there.
+    pub async fn store(&self) -> Result<Arc<dyn Store>, Failure> {
+        let Loaded { config, environment, .. } = &self.loaded;
+        Ok(boot::open_store(config, environment, &self.folder).await?)
     }
 }
 

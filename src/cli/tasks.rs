@@ -122,7 +122,7 @@ async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
 }
 
 async fn last_word(
-    store: &impl Log,
+    store: &dyn Log,
     scope: Scope,
     conversation: ConversationId,
     id: TaskId,

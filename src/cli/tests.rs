@@ -234,10 +234,16 @@ async fn bad_words_are_refused_with_the_right_exit_code() {
     assert!(skill.err.contains("did you mean tasks.create?"), "{}", skill.err);
 }
 
+/// A data folder's store, as another process would hold it.
+async fn held(data: &Path) -> std::sync::Arc<dyn annie_core::ports::Store> {
+    let Loaded { config, environment, .. } = Sources::default().load().unwrap();
+    boot::open_store(&config, &environment, data).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_data_folder_that_another_process_uses_is_explained() {
     let data = tempfile::tempdir().unwrap();
-    let _held = boot::open_store(&crate::config::Config::default(), data.path()).await.unwrap();
+    let _held = held(data.path()).await;
     let said = annie(data.path(), &["ask", "what is due?"]).await;
     let failure = said.done.unwrap_err();
     assert_eq!(failure.exit, Exit::Unavailable);
@@ -281,7 +287,7 @@ async fn the_doctor_finds_nothing_on_a_fresh_folder_and_a_lock_on_a_used_one() {
     let fresh = annie(data.path(), &["doctor"]).await;
     assert_eq!(fresh.done, Ok(()), "{}", fresh.out);
     assert!(fresh.out.contains("not a language model"), "{}", fresh.out);
-    let held = boot::open_store(&crate::config::Config::default(), data.path()).await.unwrap();
+    let held = held(data.path()).await;
     let used = annie(data.path(), &["doctor"]).await;
     assert_eq!(used.done.unwrap_err().exit, Exit::Failure);
     assert!(used.out.contains("FAULT") && used.out.contains("in use by another process"), "{}", used.out);
