@@ -6,5 +6,11 @@
 mod fault;
 mod flow;
 mod server;
+mod sim;
+mod soak;
+#[path = "soak/checks.rs"]
+mod soak_checks;
+#[path = "soak/minute.rs"]
+mod soak_minute;
 mod tidy;
 mod world;

@@ -49,6 +49,7 @@ pub struct Schedule {
     /// How often a passing of an enabled site strikes, in a thousand.
     per_mille: u64,
     actions: Vec<FaultAction>,
+    told: Option<Box<dyn Fn(&Strike) + Send + Sync>>,
     state: Mutex<State>,
 }
 
@@ -65,19 +66,35 @@ const GROUP_PER_MILLE: u64 = 600;
 const SITE_PER_MILLE: u64 = 350;
 /// How often those strike, in a thousand: one of these for a run.
 const STRIKES_PER_MILLE: [u64; 4] = [5, 15, 40, 120];
+/// How long a slow step takes at most, in milliseconds: one of these each time.
+const SLOW_MS: [u64; 3] = [3, 50, 3_000];
 
 impl Schedule {
     /// The faults of a seed, armed.
     #[must_use]
     pub fn new(dice: Dice, plan: Plan, clock: Arc<dyn Clock>) -> Self {
-        let all = [FaultAction::Panic, FaultAction::Fail, FaultAction::Hang, FaultAction::Kill];
+        let all = [
+            FaultAction::Panic,
+            FaultAction::Fail,
+            FaultAction::Hang,
+            FaultAction::Kill,
+            FaultAction::Stop,
+            FaultAction::Slow { wait_ms: 1 },
+        ];
         let mut actions: Vec<FaultAction> =
             (0..).zip(all).filter(|(n, _)| dice.of("actions").nth(*n).chance(600)).map(|(_, action)| action).collect();
         if actions.is_empty() {
             actions.push(FaultAction::Kill);
         }
         let state = Mutex::new(State { is_armed: true, ..State::default() });
-        Self { dice, plan, clock, per_mille: dice.of("strikes").pick(&STRIKES_PER_MILLE), actions, state }
+        Self { dice, plan, clock, per_mille: dice.of("strikes").pick(&STRIKES_PER_MILLE), actions, told: None, state }
+    }
+
+    /// Tells of every strike when it happens.
+    #[must_use]
+    pub fn telling(mut self, told: impl Fn(&Strike) + Send + Sync + 'static) -> Self {
+        self.told = Some(Box::new(told));
+        self
     }
 
     /// Nothing strikes any more.
@@ -127,17 +144,45 @@ impl Schedule {
         let at = self.clock.now();
         let mut state = self.state.lock();
         let nth = state.passed.get(site).copied().unwrap_or(1) - 1;
-        state.struck.push(Strike { site: site.to_owned(), nth, what, at });
+        let strike = Strike { site: site.to_owned(), nth, what, at };
+        if let Some(told) = &self.told {
+            told(&strike);
+        }
+        state.struck.push(strike);
+    }
+}
+
+impl Schedule {
+    fn act(&self, site: &str, actions: &[FaultAction]) -> FaultAction {
+        let Some(dice) = self.decide(site) else { return FaultAction::Pass };
+        let action = match dice.of("kind").pick(actions) {
+            FaultAction::Slow { .. } => {
+                let longest_ms = dice.of("long").pick(&SLOW_MS);
+                FaultAction::Slow { wait_ms: u32::try_from(dice.of("slow").between(1, longest_ms)).unwrap_or(1) }
+            }
+            action => action,
+        };
+        self.note(site, format!("{action:?}"));
+        action
     }
 }
 
 impl Faults for Schedule {
     fn at(&self, actor: &str, point: &str) -> FaultAction {
-        let site = format!("{actor} {point}");
-        let Some(dice) = self.decide(&site) else { return FaultAction::Pass };
-        let action = dice.of("kind").pick(&self.actions);
-        self.note(&site, format!("{action:?}"));
-        action
+        self.act(&format!("{actor} {point}"), &self.actions)
+    }
+
+    fn in_task(&self, task: &str, point: &str) -> FaultAction {
+        let actions = self.actions.iter().copied().filter(|a| *a != FaultAction::Hang);
+        let mut actions: Vec<FaultAction> = actions.collect();
+        if actions.is_empty() {
+            actions.push(FaultAction::Fail);
+        }
+        self.act(&format!("{task} {point}"), &actions)
+    }
+
+    fn in_mail(&self, actor: &str, _path: &str, point: &str) -> FaultAction {
+        self.act(&format!("mail {actor} {point}"), &[FaultAction::Fail, FaultAction::Slow { wait_ms: 1 }])
     }
 }
 

@@ -1,0 +1,315 @@
+//! One run: everything that the seed says happens, then the faults end, time goes on, and everything must come to its end.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use annie_core::{
+    event::{EventBody, Scope},
+    ids::{ConversationId, Seq, TaskId},
+    ports::{Letters, Log, Operations, Outbox, Records, TaskState},
+    time::Micros,
+};
+use annie_testkit::sim::{Plan, Strike};
+use futures_util::FutureExt;
+use sha2::{Digest, Sha256};
+use tokio::task::JoinSet;
+
+use super::{
+    forces, people,
+    scenario::{self, Step, USERS, What},
+    tables,
+    town::{Town, pass_ms},
+    watch::now,
+};
+
+/// Simulated time in which everything must come to its end once nothing strikes any more, in milliseconds.
+const END_MS_MAX: u64 = 4 * 3_600_000;
+
+/// What is run.
+#[derive(Debug, Clone, Default)]
+pub struct Order {
+    pub seed: u64,
+    pub plan: Plan,
+    /// Steps that are left out.
+    pub without: BTreeSet<u64>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Report {
+    /// Everything that was stored, done and struck, with its times.
+    pub log: Vec<String>,
+    pub wrong: Vec<String>,
+    pub strikes: Vec<Strike>,
+    pub steps: Vec<Step>,
+    pub tally: Tally,
+}
+
+/// How much happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub events: u64,
+    pub acked: u64,
+    pub deeds: u64,
+    pub fenced: u64,
+    pub lives: u64,
+    pub simulated_ms: u64,
+}
+
+impl Report {
+    /// What kinds of things are wrong: their words without names, numbers and times.
+    pub fn kinds(&self) -> BTreeSet<String> {
+        let is_word = |w: &&str| w.chars().all(|c| c.is_alphabetic() || c == ',');
+        self.wrong.iter().map(|w| w.split_whitespace().take(12).filter(is_word).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    /// Two runs with the same one were the same run.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        for line in &self.log {
+            hash.update(line);
+            hash.update([0]);
+        }
+        format!("{:x}", hash.finalize())
+    }
+}
+
+thread_local! {
+    /// Panics on this thread that nobody asked for.
+    static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Panics within a run are told by the run; those that were asked for are not told at all.
+fn catch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let is_a_runs = PANICS.with_borrow_mut(|panics| {
+                let Some(panics) = panics else { return false };
+                let text = info.to_string();
+                if !text.contains("injected") {
+                    panics.push(text);
+                }
+                true
+            });
+            if !is_a_runs {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// Runs it on one thread, whose time passes when nothing else can happen.
+pub fn run(order: &Order) -> Report {
+    catch_panics();
+    PANICS.set(Some(Vec::new()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let mut report = runtime.block_on(async {
+        let town = Town::new(order.seed, order.plan.clone());
+        let mut steps = scenario::steps(town.dice);
+        steps.retain(|step| !order.without.contains(&step.id));
+        let whole = tokio::time::timeout(Duration::from_secs(48 * 3_600), live(&town, &steps));
+        match AssertUnwindSafe(whole).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => town.watch.wrong("the run never comes to an end".to_owned()),
+            Err(_) => town.watch.wrong("the run itself broke down".to_owned()),
+        }
+        report(&town, steps)
+    });
+    drop(runtime);
+    let panics = PANICS.take().unwrap_or_default();
+    report.wrong.extend(panics.into_iter().map(|text| format!("a panic that nobody asked for: {text}")));
+    report
+}
+
+/// Everything that happens, until it is over or something is wrong.
+async fn live(town: &Arc<Town>, steps: &[Step]) {
+    let mut background = JoinSet::new();
+    background.spawn(town.clone().manage());
+    background.spawn(forces::bring_results(town.clone()));
+    let mut under_way = JoinSet::new();
+    let begun = tokio::time::Instant::now();
+    for step in steps {
+        tokio::time::sleep_until(begun + Duration::from_millis(step.at_ms)).await;
+        if !town.watch.is_well() {
+            return;
+        }
+        let set = if matches!(step.what, What::Listen { .. }) { &mut background } else { &mut under_way };
+        begin(town, step, set);
+    }
+    while under_way.join_next().await.is_some() {}
+    town.schedule.disarm();
+    if town.watch.is_well() {
+        end(town).await;
+    }
+    town.ends();
+}
+
+fn begin(town: &Arc<Town>, step: &Step, set: &mut JoinSet<()>) {
+    let (town, id) = (town.clone(), step.id);
+    town.watch.note(&format!("STEP {step:?}"));
+    match step.what.clone() {
+        What::Say(say) => set.spawn(people::say(town, id, say)),
+        What::Control { user, verb } => set.spawn(people::control(town, user, verb)),
+        What::Listen { user, conversation } => set.spawn(people::listen(town, id, user, conversation)),
+        What::Spy { user } => set.spawn(people::spy(town, user)),
+        What::Strike { place, how } => set.spawn(forces::strike(town, place, how)),
+        What::Gate { backend, ms } => set.spawn(forces::gate(town, backend, ms)),
+        What::PowerCut => set.spawn(forces::power_cut(town)),
+        What::Restart => set.spawn(forces::restart(town)),
+        What::Freeze { ms, wakes_ms } => set.spawn(forces::freeze(town, ms, wakes_ms)),
+        What::Jump { ms } => set.spawn(async move { forces::jump(&town, ms) }),
+        What::Tidy => set.spawn(forces::tidy(town)),
+    };
+}
+
+/// Nothing strikes any more. Everything that was accepted comes to its end, and nothing is left over.
+async fn end(town: &Arc<Town>) {
+    let mut waited_ms = 0;
+    loop {
+        let open = what_is_open(town);
+        if open.is_empty() {
+            break;
+        }
+        if waited_ms >= END_MS_MAX || !town.watch.is_well() {
+            town.watch.wrong(format!("never comes to its end: {open:#?}\n{}", tell(town).await));
+            return;
+        }
+        // What users hold back they let go on at last.
+        if waited_ms % 10_000 == 0 {
+            let held = now(town.data.tasks(Scope::Operator, true, Micros(i64::MAX), 500));
+            for row in held.into_iter().filter(|row| row.state == TaskState::Suspended) {
+                let kernel = town.process().await.kernel;
+                let _ = kernel.control(Scope::Operator, row.id, annie_actors::Control::Continue, "the end").await;
+            }
+        }
+        let step_ms = if waited_ms < 60_000 { 500 } else { 10_000 };
+        pass_ms(step_ms).await;
+        waited_ms += step_ms;
+    }
+    pass_ms(town.hibernate_ms() + 5_000).await;
+    nothing_is_left(town).await;
+    everything_is_told(town);
+    tables::check(town);
+    let process = town.process().await;
+    forces::stop(town, &process).await;
+    town.watch.finish();
+}
+
+/// What has no end yet.
+fn what_is_open(town: &Town) -> Vec<String> {
+    let never = Micros(i64::MAX);
+    let tasks = now(town.data.tasks(Scope::Operator, true, never, 500));
+    let mut open: Vec<String> = tasks.iter().map(|t| format!("{} {} {:?}", t.id, t.state, t.title)).collect();
+    let letters = now(town.data.letters_waiting());
+    if letters.count > 0 {
+        open.push(format!("dead letters: {letters:?}"));
+    }
+    let operations = now(town.data.operations(Scope::Operator, true, never, 500));
+    open.extend(operations.iter().map(|o| format!("operation {} until {}", o.id, o.expires_at)));
+    open.extend(now(town.data.outbox(500)).iter().map(|word| format!("undelivered: {word:?}")));
+    open
+}
+
+/// The process as operators see it, for whoever looks into a failure.
+async fn tell(town: &Town) -> String {
+    let Some(process) = town.present() else { return "there is no process".to_owned() };
+    let queue = process.kernel.queue().await;
+    let mut told = format!("queue: {queue:?}\ncrashes: {:#?}\n", process.kernel.crashes());
+    for node in process.kernel.tree() {
+        let view = process.kernel.view(node.path.as_str()).await.ok().and_then(|(_, view)| view);
+        told.push_str(&format!("{} {}\n", node.path, view.unwrap_or_default()));
+    }
+    told
+}
+
+/// No permit is out, nobody waits, and every Engine has left memory.
+async fn nothing_is_left(town: &Town) {
+    let process = town.process().await;
+    match process.kernel.queue().await {
+        Ok(queue) => {
+            for what in ["running", "waiting"] {
+                if queue[what].as_array().is_none_or(|list| !list.is_empty()) {
+                    town.watch.wrong(format!("all has ended, and {what} says {}", queue[what]));
+                }
+            }
+        }
+        Err(e) => town.watch.wrong(format!("the queue cannot be seen: {e}")),
+    }
+    let tree = process.kernel.tree();
+    let left: Vec<_> = tree.iter().filter(|n| matches!(n.kind, "engine" | "sub_agent")).map(|n| &n.path).collect();
+    if !left.is_empty() {
+        town.watch.wrong(format!("all has ended, and these still live: {left:?}"));
+    }
+}
+
+/// Every acknowledged message has its end, every listener heard all of it, no effect came twice, nobody was told twice.
+fn everything_is_told(town: &Town) {
+    for task in town.all_acked() {
+        match now(town.data.task(Scope::Operator, task)) {
+            Some(row) if row.state.is_ended() => {}
+            other => town.watch.wrong(format!("{task} was acknowledged, and is {other:?}")),
+        }
+    }
+    for (listener, (conversation, seen)) in town.all_heard() {
+        let row = now(town.data.conversation(Scope::Operator, conversation));
+        let last = row.map_or(Seq(0), |row| row.last_seq);
+        if last != seen {
+            town.watch.wrong(format!("listener {listener} of {conversation} heard up to {seen} of {last}"));
+        }
+    }
+    let mut done: BTreeMap<_, u32> = BTreeMap::new();
+    for deed in town.skills.deeds() {
+        if matches!(deed.skill.as_str(), "sim.send" | "sim.ring" | "sim.order") {
+            *done.entry((deed.intent, deed.skill)).or_default() += 1;
+        }
+    }
+    for ((intent, skill), times) in done.into_iter().filter(|(_, times)| *times > 1) {
+        town.watch.wrong(format!("{skill} was done {times} times for {intent}"));
+    }
+    told_once(town);
+}
+
+/// Nobody is notified of a word twice. A task has one final word, and one more if it is given up later.
+fn told_once(town: &Town) {
+    let mut words: BTreeMap<TaskId, u32> = BTreeMap::new();
+    for conversation in conversations(town) {
+        for event in now(town.data.events(Scope::Operator, conversation, Seq(0), u32::MAX)) {
+            let is_word = event.body.is_final() || matches!(event.body, EventBody::LetterMoved { .. });
+            *words.entry(event.task).or_default() += u32::from(is_word);
+        }
+    }
+    for n in 0..USERS.len() {
+        for task in now(town.data.notifications(people::user(n), 0, 10_000)).iter().flat_map(|notice| &notice.tasks) {
+            match words.get_mut(task) {
+                Some(left) if *left > 0 => *left -= 1,
+                _ => town.watch.wrong(format!("{} was notified of {task} too often", USERS[n])),
+            }
+        }
+    }
+}
+
+fn report(town: &Town, steps: Vec<Step>) -> Report {
+    town.watch.settle();
+    let (log, strikes) = (town.watch.journal(), town.schedule.struck());
+    let events = log.iter().filter(|line| line.contains("\"seq\":")).count() as u64;
+    let (acked, deeds) = (town.acked().len() as u64, town.skills.deed_count() as u64);
+    let (_, fenced) = town.watch.counts();
+    let simulated_ms = annie_core::ports::Clock::monotonic_us(town.clock.as_ref()) / 1_000;
+    let tally = Tally { events, acked, deeds, fenced, lives: u64::from(town.life_count()), simulated_ms };
+    Report { log, wrong: town.watch.all_wrong(), strikes, steps, tally }
+}
+
+fn conversations(town: &Town) -> Vec<ConversationId> {
+    let rows = now(town.data.conversations(Scope::Operator, Micros(i64::MAX), 10_000));
+    let mut ids: Vec<_> = rows.into_iter().map(|row| row.id).collect();
+    ids.sort();
+    ids
+}

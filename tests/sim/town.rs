@@ -1,0 +1,293 @@
+//! Where a run happens: the disk, the outside, the clock, and one life of the process after another.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
+use annie_core::{
+    breaker::BreakerLimits,
+    event::Priority,
+    ids::{ConversationId, Seq, TaskId, UserId},
+    letter::LetterLimits,
+    notice::NotifyLimits,
+    ports::{Env, Model},
+    route::{BackendFacts, Privacy, RouteMode, RouteTable, default_rules},
+};
+use annie_store::MemoryStore;
+use annie_testkit::{
+    env::{SeededEntropy, TestClock},
+    sim::{Dice, ModelWorld, Plan, Schedule, SimModel, SimSkills, SkillWorld, catalog},
+};
+
+use super::{
+    disk::{Health, Life, disk},
+    scenario::USERS,
+    shared::Shared,
+    watch::Watch,
+};
+
+/// How long a handler may take, in milliseconds.
+const STUCK_MS: u64 = 1_000;
+/// How often the service manager and the watchdog look, in milliseconds.
+const LOOK_MS: u64 = 250;
+
+/// Lets simulated time pass.
+pub async fn pass_ms(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// An acknowledged message.
+#[derive(Debug, Clone)]
+pub struct Acked {
+    pub user: usize,
+    pub task: TaskId,
+    pub conversation: ConversationId,
+}
+
+/// The process as it is now.
+#[derive(Clone)]
+pub struct Process {
+    pub kernel: Kernel,
+    pub life: Arc<Life>,
+}
+
+/// What a run's kernel is like.
+struct Shape {
+    backends: Vec<BackendFacts>,
+    limits: KernelLimits,
+}
+
+/// Everything of one run.
+pub struct Town {
+    pub dice: Dice,
+    pub data: MemoryStore,
+    pub clock: Arc<TestClock>,
+    pub schedule: Arc<Schedule>,
+    pub watch: Arc<Watch>,
+    pub skills: Arc<SkillWorld>,
+    models: Arc<ModelWorld>,
+    env: Env,
+    shape: Shape,
+    process: Shared<Option<Process>>,
+    lives: AtomicU32,
+    is_over: AtomicBool,
+    acked: Mutex<Vec<Acked>>,
+    heard: Mutex<BTreeMap<u64, (ConversationId, Seq)>>,
+    brought: Mutex<Vec<TaskId>>,
+}
+
+impl Town {
+    pub fn new(seed: u64, plan: Plan) -> Arc<Self> {
+        let dice = Dice::new(seed);
+        let clock = Arc::new(TestClock::new());
+        let data = MemoryStore::new();
+        let shape = shape(dice.of("shape"));
+        let users = USERS.iter().filter_map(|name| UserId::new(*name).ok()).collect();
+        let slots: BTreeMap<String, u32> = shape.backends.iter().map(|b| (b.name.clone(), b.slots)).collect();
+        let watch = Arc::new(Watch::new(data.clone(), clock.clone(), users, slots));
+        let (rounds, runs, strikes) = (watch.clone(), watch.clone(), watch.clone());
+        let schedule = Schedule::new(dice.of("faults"), plan, clock.clone());
+        let schedule = Arc::new(schedule.telling(move |strike| strikes.note(&format!("STRUCK {strike}"))));
+        let models = Arc::new(ModelWorld::new(dice, schedule.clone(), move |round| rounds.round_begins(round)));
+        let skills = Arc::new(SkillWorld::new(dice, schedule.clone(), clock.clone(), move |call, life| {
+            runs.skill_begins(call, life);
+        }));
+        let env = Env {
+            clock: clock.clone(),
+            entropy: Arc::new(SeededEntropy::new(dice.of("entropy").roll())),
+            faults: Some(schedule.clone()),
+        };
+        Arc::new(Self {
+            dice,
+            data,
+            clock,
+            schedule,
+            watch,
+            skills,
+            models,
+            env,
+            shape,
+            process: Shared::new(None),
+            lives: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+            acked: Mutex::default(),
+            heard: Mutex::default(),
+            brought: Mutex::default(),
+        })
+    }
+
+    /// The process, once there is one.
+    pub async fn process(&self) -> Process {
+        self.process.wait_for(Option::is_some).await.expect("there is one")
+    }
+
+    /// The process, if there is one just now.
+    pub fn present(&self) -> Option<Process> {
+        self.process.get()
+    }
+
+    pub fn backends(&self) -> Vec<String> {
+        self.shape.backends.iter().map(|b| b.name.clone()).collect()
+    }
+
+    pub fn hibernate_ms(&self) -> u64 {
+        self.shape.limits.hibernate_ms
+    }
+
+    pub fn acked(&self) -> Vec<Acked> {
+        self.acked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn acknowledges(&self, acked: Acked) {
+        self.acked.lock().unwrap_or_else(PoisonError::into_inner).push(acked);
+    }
+
+    pub fn clock_now(&self) -> annie_core::time::Micros {
+        self.env.now()
+    }
+
+    /// How many lives the process has had.
+    pub fn life_count(&self) -> u32 {
+        self.lives.load(SeqCst)
+    }
+
+    /// How far a listener has heard.
+    pub fn heard(&self, listener: u64, conversation: ConversationId, seq: Seq) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(listener, (conversation, seq));
+    }
+
+    pub fn all_heard(&self) -> BTreeMap<u64, (ConversationId, Seq)> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The result of an operation was acknowledged as this task.
+    pub fn brought(&self, task: TaskId) {
+        self.brought.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+    }
+
+    /// Tasks that were acknowledged, whoever asked for them.
+    pub fn all_acked(&self) -> Vec<TaskId> {
+        let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.acked().into_iter().map(|a| a.task).chain(brought).collect()
+    }
+
+    /// No new life is started any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+
+    pub fn ends(&self) {
+        self.is_over.store(true, SeqCst);
+    }
+
+    /// The process is gone for everybody, and the service manager starts another.
+    pub fn lose(&self, process: &Process) {
+        if self.present().is_some_and(|present| present.life.number == process.life.number) {
+            self.process.set(None);
+        }
+    }
+
+    /// Starts the process whenever there is none, and looks after stuck actors.
+    pub async fn manage(self: Arc<Self>) {
+        while !self.is_over() {
+            let Some(process) = self.present() else {
+                self.start_a_life().await;
+                continue;
+            };
+            let ended = tokio::time::timeout(Duration::from_millis(LOOK_MS), process.kernel.ended());
+            if ended.await.is_ok() {
+                process.life.becomes(Health::Dead);
+                self.lose(&process);
+                pass_ms(self.dice.of("down").nth(u64::from(process.life.number)).below(300)).await;
+            } else {
+                process.kernel.end_stuck(STUCK_MS);
+            }
+        }
+    }
+
+    async fn start_a_life(&self) {
+        let life = Life::new(self.lives.fetch_add(1, SeqCst) + 1);
+        let facts = &self.shape.backends;
+        let backends = facts.iter().map(|facts| {
+            let model: Arc<dyn Model> = Arc::new(SimModel::new(&facts.name, self.models.clone(), life.number));
+            let (name, slots) = (facts.name.clone(), facts.slots);
+            Backend { name, slots, facts: facts.clone(), model, round_ms_max: None }
+        });
+        let parts = Parts {
+            env: self.env.clone(),
+            store: disk(
+                &self.data,
+                &life,
+                self.dice.of("life").nth(u64::from(life.number)),
+                &self.schedule,
+                &self.watch,
+            ),
+            catalog: Arc::new(catalog()),
+            runner: Arc::new(SimSkills::new(self.skills.clone(), life.number)),
+            backends: backends.collect(),
+            profiles: Profiles {
+                by_user: BTreeMap::default(),
+                default: Profile { name: String::new(), timezone: "UTC".to_owned() },
+            },
+            limits: self.shape.limits.clone(),
+            routing: (RouteTable::new(default_rules(), facts).expect("the rules fit"), RouteMode::default()),
+        };
+        self.watch.gates_open();
+        // A start may hang over a fault of its own, and nobody has a handle to look after it yet.
+        match tokio::time::timeout(Duration::from_secs(30), Kernel::start(parts)).await {
+            Ok(Ok(kernel)) => {
+                self.process.set(Some(Process { kernel, life }));
+            }
+            Ok(Err(_)) | Err(_) => {
+                life.becomes(Health::Dead);
+                pass_ms(200).await;
+            }
+        }
+    }
+}
+
+/// Backends, slots and limits of a run. Small numbers, so that every limit is met.
+fn shape(dice: Dice) -> Shape {
+    let slots = |n: u64| u32::try_from(dice.of("slots").nth(n).between(1, 4)).unwrap_or(1);
+    let backend =
+        |name: &str, n: u64| BackendFacts { name: name.to_owned(), slots: slots(n), ..BackendFacts::default() };
+    let mut backends = vec![BackendFacts { privacy: Privacy::Local, ..backend("main", 0) }];
+    if dice.of("spare").chance(500) {
+        backends.push(backend("spare", 1));
+    }
+    if dice.of("agent").chance(400) {
+        backends.push(BackendFacts { acts: true, called: vec!["claude".to_owned()], ..backend("agent", 2) });
+    }
+    let pick = |what: &str, from: &[u64]| dice.of(what).pick(from);
+    let mut limits = KernelLimits {
+        stuck_ms_max: 0,
+        round_ms_max: pick("round", &[4_000, 15_000]),
+        hibernate_ms: pick("hibernate", &[5, 300, 5_000, 60_000]),
+        engines_max: usize::try_from(pick("engines", &[2, 5, 1_000])).unwrap_or(2),
+        breaker: BreakerLimits { open_ms: pick("open", &[500, 10_000]), ..BreakerLimits::default() },
+        notify: NotifyLimits { every_ms: pick("notify", &[100, 5_000]), ..NotifyLimits::default() },
+        ..KernelLimits::default()
+    };
+    limits.turn.letters = LetterLimits {
+        retry_after_ms: pick("retry", &[2_000, 30_000]),
+        archive_after_ms: pick("archive", &[20_000, 90_000]),
+        retry_from: dice.of("retry from").pick(&[Priority::High, Priority::Normal]),
+    };
+    limits.turn.defer_ms = pick("defer", &[1_000, 20_000]);
+    limits.turn.agent_round_ms_max = pick("agent round", &[1_500, 30_000]);
+    for (class, soft) in [
+        (&mut limits.deadlines.high, pick("high", &[2_000, 30_000])),
+        (&mut limits.deadlines.normal, pick("normal", &[5_000, 60_000])),
+        (&mut limits.deadlines.low, pick("low", &[10_000, 90_000])),
+        (&mut limits.deadlines.background, pick("background", &[20_000, 120_000])),
+    ] {
+        (class.soft_ms, class.hard_ms) = (soft, soft * 3);
+    }
+    Shape { backends, limits }
+}

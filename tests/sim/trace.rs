@@ -1,0 +1,130 @@
+//! What one conversation's log tells, event by event: the order of its lanes, one end for each message, one report for each
+//! agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use annie_core::{
+    event::{Event, EventBody},
+    ids::{AgentId, ConversationId, IntentId, Seq, TaskId},
+    turn::Lane,
+};
+
+/// A message on its way.
+struct Message {
+    seq: Seq,
+    lane: Lane,
+    /// Somebody moved it: it may be overtaken, and overtake.
+    is_moved: bool,
+    is_begun: bool,
+    is_ended: bool,
+}
+
+/// The log so far.
+#[derive(Default)]
+pub struct Trace {
+    messages: BTreeMap<TaskId, Message>,
+    agents: BTreeMap<(TaskId, AgentId), u32>,
+    started: BTreeSet<(TaskId, AgentId)>,
+    runs: BTreeMap<IntentId, (u32, u32)>,
+    rounds: BTreeMap<(TaskId, AgentId, u32), u32>,
+}
+
+impl Trace {
+    /// The next event.
+    pub fn take(&mut self, event: &Event, wrong: &mut Vec<String>) {
+        let (id, task) = (event.conversation, event.task);
+        if let EventBody::Received(inbound) = &event.body {
+            let is_moved = inbound.order
+                || inbound.steer
+                || inbound.same_as.is_some()
+                || !inbound.after.is_empty()
+                || inbound.not_before.is_some();
+            let lane = Lane::of(inbound.priority);
+            let message = Message { seq: event.seq, lane, is_moved, is_begun: false, is_ended: false };
+            if self.messages.insert(task, message).is_some() {
+                wrong.push(format!("{id}: {task} was received twice"));
+            }
+            return;
+        }
+        if !self.messages.contains_key(&task) {
+            wrong.push(format!("{id}: {} of {task}, which was never received", event.body.kind()));
+            return;
+        }
+        match &event.body {
+            EventBody::TurnStarted { .. } => self.begins(event, wrong),
+            EventBody::Suspended { .. }
+            | EventBody::Continued { .. }
+            | EventBody::Reprioritised { .. }
+            | EventBody::Deferred { .. }
+            | EventBody::CancelRequested { .. } => self.message(task, |m| m.is_moved = true),
+            EventBody::AgentStarted { .. } => {
+                self.started.insert((task, event.agent.clone()));
+            }
+            EventBody::AgentReported { .. } => {
+                let reports = self.agents.entry((task, event.agent.clone())).or_default();
+                *reports += 1;
+                if *reports > 1 {
+                    wrong.push(format!("{id}: agent {} of {task} reports {reports} times", event.agent));
+                }
+            }
+            EventBody::RoundBegan { round, .. } => {
+                let begun = self.rounds.entry((task, event.agent.clone(), *round)).or_default();
+                *begun += 1;
+                if *begun > 1 {
+                    wrong.push(format!("{id}: round {round} of {task} is begun {begun} times where it may act"));
+                }
+            }
+            EventBody::SkillStarted { intent, .. } => self.runs.entry(*intent).or_default().0 += 1,
+            EventBody::SkillFinished { intent, .. } => {
+                let run = self.runs.entry(*intent).or_default();
+                run.1 += 1;
+                if run.1 > 1 {
+                    wrong.push(format!("{id}: {intent} of {task} has {} receipts", run.1));
+                }
+            }
+            body if body.is_final() => {
+                let is_second = self.messages.get(&task).is_some_and(|m| m.is_ended);
+                if is_second {
+                    wrong.push(format!("{id}: {task} ends a second time, {}", event.body.kind()));
+                }
+                self.message(task, |m| m.is_ended = true);
+            }
+            _ => {}
+        }
+    }
+
+    fn message(&mut self, task: TaskId, change: impl FnOnce(&mut Message)) {
+        if let Some(message) = self.messages.get_mut(&task) {
+            change(message);
+        }
+    }
+
+    /// In each lane messages begin in their order, one at a time.
+    fn begins(&mut self, event: &Event, wrong: &mut Vec<String>) {
+        let (id, task) = (event.conversation, event.task);
+        let Some(me) = self.messages.get(&task) else { return };
+        if me.is_ended || me.is_begun {
+            wrong.push(format!("{id}: {task} begins again"));
+        }
+        if !me.is_moved {
+            for (other, message) in self.messages.iter().filter(|(t, m)| **t != task && !m.is_moved && !m.is_ended) {
+                if message.lane == me.lane && message.is_begun {
+                    wrong.push(format!("{id}: {task} begins while {other} of its lane is under way"));
+                } else if message.lane == me.lane && message.seq < me.seq {
+                    wrong.push(format!("{id}: {task} begins before {other}, which came first"));
+                }
+            }
+        }
+        self.message(task, |m| m.is_begun = true);
+    }
+
+    /// What must be so at the end.
+    pub fn finish(&self, id: ConversationId, wrong: &mut Vec<String>) {
+        for (task, _) in self.messages.iter().filter(|(_, m)| !m.is_ended) {
+            wrong.push(format!("{id}: {task} was accepted and never ended"));
+        }
+        for (task, agent) in self.started.iter().filter(|key| !self.agents.contains_key(key)) {
+            wrong.push(format!("{id}: agent {agent} of {task} never reported"));
+        }
+    }
+}
