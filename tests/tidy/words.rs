@@ -47,6 +47,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/world.rs", "final_of"),
     ("tests/world.rs", "come_back_after"),
     ("tests/fault/process.rs", "quiet"),
+    ("tests/soak/pace.rs", "pause"),
     ("actors/src/scheduler/tests/world.rs", "pass_ms"),
 ];
 

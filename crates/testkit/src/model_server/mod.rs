@@ -11,7 +11,10 @@ use std::{
     fmt,
     net::SocketAddr,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use axum::{
@@ -106,6 +109,8 @@ struct Shared {
     script: Box<Script>,
     seen: Mutex<Vec<Seen>>,
     probes: Mutex<Option<Reply>>,
+    keeps: AtomicBool,
+    numbers: AtomicU64,
     arrived: watch::Sender<u64>,
     hung_up: Arc<watch::Sender<u64>>,
 }
@@ -127,6 +132,8 @@ impl FakeModelServer {
             script: Box::new(script),
             seen: Mutex::default(),
             probes: Mutex::default(),
+            keeps: AtomicBool::new(true),
+            numbers: AtomicU64::new(0),
             arrived: watch::channel(0).0,
             hung_up: Arc::new(watch::channel(0).0),
         });
@@ -150,6 +157,13 @@ impl FakeModelServer {
             replies.lock().pop_front().unwrap_or_else(|| Reply::error(500, "scripted replies are used up"))
         })
         .await
+    }
+
+    /// Keeps no requests from now on: for a long load.
+    #[must_use]
+    pub fn without_recording(self) -> Self {
+        self.shared.keeps.store(false, Relaxed);
+        self
     }
 
     /// What a client takes as its base URL: `http://127.0.0.1:PORT/v1`.
@@ -238,8 +252,11 @@ async fn answer(
         .collect();
     let seen = {
         let mut all = shared.seen.lock();
-        let seen = Seen { number: all.len() as u64, path: parts.uri.path().to_owned(), headers, body };
-        all.push(seen.clone());
+        let number = shared.numbers.fetch_add(1, Relaxed);
+        let seen = Seen { number, path: parts.uri.path().to_owned(), headers, body };
+        if shared.keeps.load(Relaxed) {
+            all.push(seen.clone());
+        }
         seen
     };
     shared.arrived.send_modify(|n| *n += 1);

@@ -1,0 +1,62 @@
+//! The soak as a program of its own: minutes of load while actors and the process are killed. Prints a table, then the same
+//! as JSON on one line; ends with 1 if anything was lost, doubled, reordered, repeated or shown to somebody else.
+//!
+//! `cargo bench --bench soak` takes ten minutes on SQLite; `-- --postgres` the same on PostgreSQL, `-- --small-disk` on a
+//! disk that is filled now and then, `-- --seconds 60 --actors 100 --processes 3 --seed 7` another length.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    dead_code,
+    reason = "a benchmark prints, and has nobody to tell of an error"
+)]
+
+use std::{process::ExitCode, time::Duration};
+
+#[path = "../tests/soak/mod.rs"]
+mod soak;
+
+use soak::{Plan, Stroke};
+
+fn plan() -> Plan {
+    let arguments: Vec<String> = std::env::args().collect();
+    let has = |name: &str| arguments.iter().any(|a| a == name);
+    let number = |name: &str| -> Option<u64> {
+        let at = arguments.iter().position(|a| a == name)?;
+        Some(arguments.get(at + 1)?.parse().unwrap_or_else(|_| panic!("{name} needs a number")))
+    };
+    let postgres = has("--postgres");
+    let count = |name: &str, usual: u64| u32::try_from(number(name).unwrap_or(usual)).expect("a smaller number");
+    let (of_postgres, of_disk) = (u64::from(postgres), u64::from(has("--small-disk")));
+    Plan {
+        program: env!("CARGO_BIN_EXE_annie"),
+        postgres,
+        small_disk: has("--small-disk"),
+        clients: count("--clients", 8) as usize,
+        users: 4,
+        // Another seed each time, unless one is named; the report says which.
+        seed: number("--seed").unwrap_or_else(rand::random),
+        time: Duration::from_secs(number("--seconds").unwrap_or(600)),
+        strokes: vec![
+            (Stroke::Actor, count("--actors", 1_000)),
+            (Stroke::Process, count("--processes", 20)),
+            (Stroke::Start, count("--starts", 5)),
+            (Stroke::Freeze, count("--freezes", 10)),
+            (Stroke::Database, count("--databases", 10 * of_postgres)),
+            (Stroke::Cut, count("--cuts", 30 * of_postgres)),
+            (Stroke::Full, count("--full", 10 * of_disk)),
+        ],
+    }
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let Some(report) = runtime.block_on(soak::run(&plan())) else { return ExitCode::from(2) };
+    println!("{}\n{}", report.table(), report.json());
+    for violation in report.violations.iter().take(20) {
+        println!("WRONG: {violation}");
+    }
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

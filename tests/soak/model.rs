@@ -1,0 +1,68 @@
+//! The model server of a soak: what a message asks for stands in it as a word, and its token comes back in the answer. It
+//! takes a little time, so that there is always something under way to be killed.
+
+use std::time::Duration;
+
+use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
+use serde_json::json;
+
+use super::history::{Kind, tokens_in};
+
+/// The note that a client's messages are written into.
+pub fn note_of(token: &str) -> String {
+    let client: String = token.chars().skip(2).take_while(char::is_ascii_digit).collect();
+    format!("soak-{client}")
+}
+
+pub async fn start() -> FakeModelServer {
+    FakeModelServer::start(reply).await.without_recording()
+}
+
+fn reply(seen: &Seen) -> Reply {
+    let tools = seen.tool_names();
+    let has = |name: &str| tools.iter().any(|t| t == name);
+    // What was said last in this turn, or the mission of this agent; results of commands are said by a "user", too.
+    let asked =
+        seen.texts_of("user").into_iter().rev().find(|t| !t.contains("[Command Result") && !tokens_in(t).is_empty());
+    let asked = asked.unwrap_or_default();
+    let Some(token) = tokens_in(&asked).pop() else { return Reply::says("I have not understood.") };
+    let messages = seen.messages();
+    let last = messages.last().cloned().unwrap_or_default();
+    let is_result = last["role"] == "tool" || last["content"].to_string().contains("[Command Result");
+    let done = Reply::says(format!("It is done: {token}."));
+    let reply = match Kind::of(&asked) {
+        _ if is_result => done,
+        Some(Kind::Slow) => return done.first_after(Duration::from_millis(400)),
+        _ if asked.contains("znew") && has("use_skill") => {
+            let title = note_of(&token);
+            Reply::calls([(
+                "use_skill",
+                json!({"skill": "notes.create", "arguments": {"title": title, "content": "begun"}}),
+            )])
+        }
+        Some(Kind::Note) if has("use_skill") => {
+            let title = note_of(&token);
+            Reply::calls([(
+                "use_skill",
+                json!({"skill": "notes.edit", "arguments": {"title": title, "append": token}}),
+            )])
+        }
+        Some(Kind::Agents) if has("dispatch_agent") => Reply::calls([
+            (
+                "dispatch_agent",
+                json!({"agent_id": "keeper", "mission": format!("zkeep {token}"), "skills": ["tasks.create"]}),
+            ),
+            (
+                "dispatch_agent",
+                json!({"agent_id": "clock", "mission": format!("zclock {token}"), "skills": ["system.time"]}),
+            ),
+            ("get_agent_results", json!({})),
+        ]),
+        _ if asked.contains("zkeep") => Reply::says(format!("```cmd\ntasks.create --title \"{token}\"\n```")),
+        _ if asked.contains("zclock") => Reply::says("```cmd\nsystem.time\n```"),
+        _ => done,
+    };
+    // 3 to 34 ms, by the token, so that a seed has the same delays again.
+    let spread = token.bytes().fold(seen.number, |n, b| n.wrapping_mul(31).wrapping_add(u64::from(b))) % 32;
+    reply.first_after(Duration::from_millis(3 + spread))
+}

@@ -1,0 +1,255 @@
+//! The process under fire: the real program on a folder of its own, started, killed, frozen and started again.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::pace::pause;
+
+/// Who operates.
+pub const OPERATOR: &str = "operator";
+/// How long a start may take.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Where the program is, what it works on, and who may speak to it.
+pub struct Site {
+    program: PathBuf,
+    pub folder: PathBuf,
+    /// Where the data is: the folder itself, or a small disk.
+    pub data: PathBuf,
+    config: PathBuf,
+    child: Option<Child>,
+    url: watch::Sender<String>,
+    http: reqwest::Client,
+    /// The operator's key.
+    pub admin: String,
+    /// Every user's key.
+    pub keys: BTreeMap<String, String>,
+}
+
+/// What the configuration is made of.
+pub struct Setting<'a> {
+    pub model_url: &'a str,
+    /// Where the database is, if not in the folder.
+    pub store_url: Option<&'a str>,
+}
+
+impl Site {
+    /// A folder with configuration, the program that counts effects, and the operator's key.
+    pub fn new(program: &str, folder: &Path, data: &Path, setting: &Setting<'_>) -> Self {
+        // A file of its own: another build must not change what is under test in the middle of it.
+        let own = folder.join("annie");
+        std::fs::copy(program, &own).expect("the program is copied");
+        let mut site = Self {
+            program: own,
+            folder: folder.to_owned(),
+            data: data.to_owned(),
+            config: folder.join("annie.toml"),
+            child: None,
+            url: watch::channel(String::new()).0,
+            http: reqwest::Client::new(),
+            admin: String::new(),
+            keys: BTreeMap::new(),
+        };
+        std::fs::write(folder.join("send.sh"), SEND).expect("the script is written");
+        File::create(site.effects()).expect("the file of effects");
+        std::fs::write(&site.config, config(folder, setting)).expect("the configuration is written");
+        let key = site.run(&["key", "create", "soak", "--user", OPERATOR, "--scope", "admin", "--json"]);
+        let key: Value = serde_json::from_str(&key.expect("a key")).expect("JSON");
+        site.admin = key["secret"].as_str().expect("the secret").to_owned();
+        site.keys.insert(OPERATOR.to_owned(), site.admin.clone());
+        site
+    }
+
+    /// Where the program writes what it has sent.
+    pub fn effects(&self) -> PathBuf {
+        self.folder.join("sent")
+    }
+
+    pub fn url(&self) -> watch::Receiver<String> {
+        self.url.subscribe()
+    }
+
+    /// Runs a command of the program to its end: what it says, or what it complains about.
+    pub fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let out = self.command(arguments).output().expect("the program runs");
+        let (said, complaint) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        if out.status.success() { Ok(said.into_owned()) } else { Err(format!("{said}{complaint}")) }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--data".as_ref(), self.data.as_os_str(), "--config".as_ref(), self.config.as_os_str()])
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &self.folder)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.folder.join("ready.json")
+    }
+
+    /// Starts a life. It is not ready yet.
+    pub fn spawn(&mut self) {
+        let _ = std::fs::remove_file(self.ready_file());
+        let log = OpenOptions::new().create(true).append(true).open(self.folder.join("annie.log")).expect("a log");
+        let ready = self.ready_file();
+        let ready = ready.to_str().expect("a path");
+        let mut command = self.command(&["serve", "--port", "0", "--ready-file", ready]);
+        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts"));
+    }
+
+    /// Waits until it takes messages. A life that ends before is followed by another, as a service manager would have it.
+    pub async fn ready(&mut self) {
+        let from = Instant::now();
+        let mut ends = 0;
+        while !self.is_ready().await {
+            if let Some(status) = self.has_ended() {
+                ends += 1;
+                assert!(
+                    ends < 20 && from.elapsed() < START_MAX,
+                    "it does not start: {status}, see {}",
+                    self.folder.display()
+                );
+                pause(Duration::from_millis(50)).await;
+                self.spawn();
+            }
+            assert!(from.elapsed() < START_MAX, "it is not ready after {START_MAX:?}, see {}", self.folder.display());
+            pause(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn is_ready(&self) -> bool {
+        let Ok(bytes) = std::fs::read(self.ready_file()) else { return false };
+        let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let Some(url) = said["url"].as_str() else { return false };
+        let asked = self.http.get(format!("{url}/readyz")).timeout(Duration::from_secs(2)).send().await;
+        let is_ready = asked.is_ok_and(|a| a.status() == 200);
+        if is_ready {
+            self.url.send_if_modified(|now| {
+                let is_new = now != url;
+                url.clone_into(now);
+                is_new
+            });
+        }
+        is_ready
+    }
+
+    /// How it ended, if it did without having been told to.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|c| c.try_wait().ok()).flatten()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = self.child.as_ref().and_then(|c| rustix::process::Pid::from_raw(i32::try_from(c.id()).ok()?));
+        if let Some(pid) = pid {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Asks the present life as the operator.
+    pub async fn operate(&self, path: &str, body: &Value) -> Option<(u16, Value)> {
+        let url = format!("{}{path}", *self.url.borrow());
+        let request = self.http.post(url).bearer_auth(&self.admin).json(body).timeout(Duration::from_secs(10));
+        let answer = request.send().await.ok()?;
+        Some((answer.status().as_u16(), answer.json().await.unwrap_or_default()))
+    }
+
+    /// Asks for something with this key.
+    pub async fn read_as(&self, key: &str, path: &str) -> Option<Value> {
+        let url = format!("{}{path}", *self.url.borrow());
+        let answer = self.http.get(url).bearer_auth(key).timeout(Duration::from_secs(10)).send().await.ok()?;
+        if answer.status() != 200 { None } else { answer.json().await.ok() }
+    }
+
+    /// The paths of all actors that live.
+    pub async fn actors(&self) -> Vec<String> {
+        let tree = self.read_as(&self.admin, "/api/v1/actors?limit=5000").await.unwrap_or_default();
+        let all = tree["actors"].as_array().into_iter().flatten();
+        all.filter_map(|a| a["path"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// A key for a user who talks.
+    pub async fn key(&mut self, user: &str) -> String {
+        let body = json!({"name": user, "user": user, "scopes": ["chat", "jobs:read", "jobs:control"]});
+        let (_, made) = self.operate("/api/v1/keys", &body).await.expect("the server answers");
+        let secret = made["secret"].as_str().unwrap_or_else(|| panic!("a key: {made}")).to_owned();
+        self.keys.insert(user.to_owned(), secret.clone());
+        secret
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The effect outside: one line for each run, unbuffered, and only then some time in which it can be killed.
+const SEND: &str = r#"token=$(printf '%s' "$1" | grep -o 'TK[0-9N]*E' | tail -n 1)
+echo "$token" >> sent
+sleep 0.03
+echo "It is sent: $token."
+"#;
+
+fn config(folder: &Path, setting: &Setting<'_>) -> String {
+    let script = folder.join("send.sh");
+    let store = setting.store_url.map(|url| format!("[store]\nurl = {url:?}\n")).unwrap_or_default();
+    format!(
+        r#"timezone = "UTC"
+[[backend]]
+name = "main"
+base_url = {model:?}
+model = "m"
+slots = 32
+[[backend]]
+name = "sender"
+kind = "command"
+program = "/bin/sh"
+args = [{script:?}, "{{prompt}}"]
+folder = {folder:?}
+slots = 8
+[routing]
+default_rules = false
+[[route]]
+name = "send"
+when = {{ any_words = ["zsend"] }}
+to = {{ backend = "sender" }}
+fallback = "never"
+[server]
+require_key = true
+[doors]
+requests_per_minute_max = 600000
+requests_burst_max = 10000
+[turn]
+window_calls_max = 1000000
+[queue]
+depth_per_user = {{ high_max = 12, normal_max = 12, low_max = 3, background_max = 5 }}
+[log]
+level = "warn"
+{store}"#,
+        model = setting.model_url,
+        script = script.display().to_string(),
+        folder = folder.display().to_string(),
+    )
+}
