@@ -5,7 +5,11 @@
 //! backend by its group. Survives its death: what calls have taught about the backend, which is beside the scheduler; a new
 //! life asks once and goes on from there. Nothing polls while all is well.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use annie_core::{
     message::{ModelError, ModelErrorKind},
@@ -187,7 +191,7 @@ struct Seat {
 
 /// The group's state.
 pub(crate) struct BackendsState {
-    seats: HashMap<String, Seat>,
+    seats: BTreeMap<String, Seat>,
     cells: HashMap<ActorId, String>,
     waits: Tasks<String>,
 }

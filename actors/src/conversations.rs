@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     engine::{Control, Controlled, Engine, EngineArgs, EngineMsg},
+    fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
     supervise::{Budget, BudgetLimits, stop_child},
@@ -123,7 +124,7 @@ struct Seat {
 /// Its state.
 pub(crate) struct ConversationsState {
     wiring: Arc<Wiring>,
-    seats: HashMap<ConversationId, Seat>,
+    seats: FixedMap<ConversationId, Seat>,
     cells: HashMap<ActorId, ConversationId>,
     quarantine: BTreeMap<ConversationId, UserId>,
     /// Conversations for which there was no room.
@@ -153,7 +154,7 @@ impl Node for Conversations {
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ConversationsState, NodeError> {
         Ok(ConversationsState {
             wiring,
-            seats: HashMap::new(),
+            seats: FixedMap::default(),
             cells: HashMap::new(),
             quarantine: BTreeMap::new(),
             waiting: VecDeque::new(),

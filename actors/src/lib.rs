@@ -8,6 +8,7 @@ mod conversations;
 mod effects;
 mod engine;
 mod expiry;
+mod fixed;
 mod hub;
 mod jobs;
 mod kernel;

@@ -3,7 +3,11 @@
 //! Owns: `Services` one group of them, each with a budget of restarts; `Service` one running future. Supervised by: the root,
 //! and a service by its group. Survives its death: the list of what is to run, which is kept beside the tree.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use annie_core::ports::Fut;
 use parking_lot::Mutex;
@@ -62,7 +66,7 @@ struct Seat {
 /// A group's state.
 pub(crate) struct ServicesState {
     list: Arc<ServiceList>,
-    seats: HashMap<String, Seat>,
+    seats: BTreeMap<String, Seat>,
     cells: HashMap<ActorId, String>,
     waits: Tasks<String>,
 }
@@ -77,7 +81,7 @@ impl Node for Services {
     const KIND: &'static str = "services";
 
     fn init(ctx: &Context<Self>, list: Arc<ServiceList>) -> Result<ServicesState, NodeError> {
-        Ok(ServicesState { list, seats: HashMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.cell()) })
+        Ok(ServicesState { list, seats: BTreeMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.cell()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ServicesState) -> Result<(), NodeError> {

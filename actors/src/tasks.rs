@@ -2,16 +2,18 @@
 //! the actor's state is dropped, and its panic ends the actor instead of being a silence (reference/actors 1.3): somebody
 //! waits for what the task was to say, and the actor's next life asks again.
 
-use std::{any::Any, collections::HashMap, future::Future, hash::Hash, panic::AssertUnwindSafe};
+use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 use ractor::ActorCell;
 use tokio::task::JoinHandle;
 
+use crate::fixed::FixedMap;
+
 /// The tasks of one actor, by what they are for.
 pub struct Tasks<K> {
     owner: ActorCell,
-    running: HashMap<K, Running>,
+    running: FixedMap<K, Running>,
 }
 
 struct Running(JoinHandle<()>);
@@ -25,7 +27,7 @@ impl Drop for Running {
 impl<K: Eq + Hash> Tasks<K> {
     /// No tasks yet, of this actor.
     pub fn of(owner: ActorCell) -> Self {
-        Self { owner, running: HashMap::new() }
+        Self { owner, running: FixedMap::default() }
     }
 
     /// Starts a task; one with the same key is aborted first.

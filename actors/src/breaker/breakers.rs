@@ -2,7 +2,11 @@
 //!
 //! Owns: the list of breakers and their restart budgets. Supervised by: the root. Survives its death: the rows in the store.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use ractor::ActorId;
 use serde_json::{Value, json};
@@ -46,7 +50,7 @@ struct Seat {
 /// Its state.
 pub(crate) struct BreakersState {
     wiring: Arc<Wiring>,
-    seats: HashMap<String, Seat>,
+    seats: BTreeMap<String, Seat>,
     cells: HashMap<ActorId, String>,
 }
 
@@ -60,7 +64,7 @@ impl Node for Breakers {
     const KIND: &'static str = "breakers";
 
     fn init(_ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<BreakersState, NodeError> {
-        Ok(BreakersState { wiring, seats: HashMap::new(), cells: HashMap::new() })
+        Ok(BreakersState { wiring, seats: BTreeMap::new(), cells: HashMap::new() })
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut BreakersState, msg: BreakersMsg) -> Result<(), NodeError> {

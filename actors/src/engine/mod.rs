@@ -16,7 +16,7 @@ mod record;
 mod thaw;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -184,7 +184,7 @@ pub(crate) struct EngineState {
     pub cause: Option<ResumeCause>,
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
-    pub agents: HashMap<ActorId, Seat>,
+    pub agents: BTreeMap<ActorId, Seat>,
     /// Where the log ended when this life read it.
     pub read_to: Seq,
     /// Messages since then, by their places.
@@ -217,7 +217,7 @@ impl Node for Engine {
             cause: args.cause,
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.cell()),
-            agents: HashMap::new(),
+            agents: BTreeMap::new(),
             read_to: Seq(0),
             woken: BTreeSet::new(),
             unsaved: Vec::new(),

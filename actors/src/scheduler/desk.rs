@@ -20,7 +20,7 @@ use super::{
     lobby::{Lobby, Standing},
     routes::Usable,
 };
-use crate::observe::Handle;
+use crate::{fixed::FixedMap, observe::Handle};
 
 /// A round that is asked for.
 pub(super) struct Ticket {
@@ -90,7 +90,7 @@ pub(super) struct Desk {
     pub lines: Vec<Queue>,
     /// Voice does not queue: only for a slot to be free.
     urgent: Vec<VecDeque<TaskId>>,
-    pub entries: HashMap<TaskId, Entry>,
+    pub entries: FixedMap<TaskId, Entry>,
     /// Open tasks that take no place: whose they are, and when they were first heard of. Others may wait for them.
     asides: HashMap<TaskId, (UserId, Micros)>,
     /// Who waits for the end of a task.
@@ -124,7 +124,7 @@ impl Desk {
             limits,
             leases,
             me,
-            entries: HashMap::new(),
+            entries: FixedMap::default(),
             asides: HashMap::new(),
             dependants: HashMap::new(),
             deferred: BTreeSet::new(),
