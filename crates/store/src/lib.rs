@@ -5,6 +5,7 @@
 
 mod address;
 mod admission;
+mod examine;
 mod memory;
 mod similar;
 mod sql;
@@ -14,5 +15,6 @@ mod todo_rules;
 mod words;
 
 pub use address::{AddressError, PostgresAddress, PostgresOptions};
+pub use examine::{Examination, Gap, TableCheck, Unreadable, WrongSnapshot, examine, repair};
 pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait};
 pub use sqlite::{Durability, SqliteOptions, SqliteStore};

@@ -15,8 +15,10 @@ mod work;
 use std::sync::Arc;
 
 use annie_core::{
-    ids::ConversationId,
+    event::{Event, NewEvent},
+    ids::{ConversationId, UserId},
     ports::{Append, Fut, Store, StoreError, StoreErrorKind},
+    projection,
 };
 use parking_lot::Mutex;
 
@@ -92,6 +94,16 @@ impl MemoryStore {
     #[must_use]
     pub fn with_wait(&self, wait: StoreWait) -> Self {
         Self { data: Arc::clone(&self.data), hook: self.hook.clone(), wait: Some(wait) }
+    }
+
+    /// Takes in events that another store accepted, without judging them again.
+    pub(crate) fn take_in(&self, conversation: ConversationId, user: &UserId, events: Vec<Event>) {
+        let mut data = self.data.lock();
+        for Event { at, task, agent, body, .. } in events {
+            let event = NewEvent { at, task, agent, body };
+            let changes = projection::changes(&event);
+            data.append(conversation, user, event, &changes);
+        }
     }
 
     /// Does something to the data, unless the hook has other plans.

@@ -3,6 +3,7 @@
 // A test says what went wrong by panicking, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod examine;
 mod fence;
 mod histories;
 mod intents;
@@ -50,6 +51,9 @@ macro_rules! contract {
                     a_client_id_is_unique_per_user_and_within_one_batch,
                     another_users_conversation_is_refused,
                     a_used_task_id_is_refused,
+                ],
+                examine: [
+                    a_store_that_nobody_touched_is_as_its_log_says,
                 ],
                 fence: [
                     nobody_owns_a_conversation_before_it_is_claimed,
