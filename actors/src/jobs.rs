@@ -75,6 +75,7 @@ fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> Jo
         title: row.title,
         state,
         suspended_at,
+        is_put_off: row.started_at.is_some() && row.not_before.is_some_and(|at| at > now),
         priority: row.priority,
         position: stand.and_then(|s| s.position),
         round: round.map(|s| (s.rounds_done.max(1), wiring.limits.turn.iterations_max.max(s.rounds_done))),

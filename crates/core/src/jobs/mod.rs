@@ -68,9 +68,11 @@ impl Verb {
         match self {
             Self::Cancel => true,
             Self::Pause => !job.is_suspended(),
-            Self::Resume => job.is_suspended(),
+            Self::Resume => job.is_suspended() || job.is_put_off,
             Self::Urgent => !is_high,
-            Self::First => !is_high || job.is_suspended() || (job.is_waiting() && job.position != Some(1)),
+            Self::First => {
+                !is_high || job.is_suspended() || job.is_put_off || (job.is_waiting() && job.position != Some(1))
+            }
         }
     }
 }
@@ -146,6 +148,8 @@ pub struct JobLine {
     pub state: TaskState,
     /// Since when it is suspended, if it is.
     pub suspended_at: Option<Micros>,
+    /// It has begun, and goes on at a later time.
+    pub is_put_off: bool,
     /// Its own class, before aging.
     pub priority: Priority,
     /// Its place in the queue, from 1; nothing while it runs, is delayed or suspended.

@@ -64,7 +64,9 @@ fn that(jobs: &[JobLine], verb: Verb, here: Option<ConversationId>) -> Resolutio
         };
         (Some(job.conversation) == here, job.priority <= Priority::Normal, order, job.task)
     };
-    match open().filter(|j| verb.fits(j)).max_by_key(comes_to_mind) {
+    // "Go on" is also said to a turn that paused: what was put off has to be named.
+    let fits = |j: &&JobLine| verb.fits(j) && (verb != Verb::Resume || j.is_suspended());
+    match open().filter(fits).max_by_key(comes_to_mind) {
         Some(job) => Resolution::One(job.task),
         // Nothing is suspended: then "resume" means something else.
         None if verb == Verb::Resume => Resolution::None,

@@ -31,6 +31,7 @@ fn waiting(n: usize, title: &str) -> JobLine {
         title: title.into(),
         state: TaskState::Queued,
         suspended_at: None,
+        is_put_off: false,
         priority: Priority::Normal,
         position: Some(n),
         round: None,

@@ -131,6 +131,9 @@ pub struct Deferral {
     pub count: u32,
     /// It is to be deferred.
     pub(super) is_due: bool,
+    /// Its user wants it to go on before that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_lifted: bool,
 }
 
 /// How a task stands with its deadlines.
@@ -245,6 +248,7 @@ impl Conversation {
                     self.window.extend(std::iter::repeat_n(at, calls as usize));
                 }
                 if matches!(body, EventBody::Deferred { .. }) {
+                    self.give_back_unheard(task);
                     self.start_clocks();
                 }
             }

@@ -130,6 +130,10 @@ impl Turn {
         if self.deferral.is_due {
             return Some(self.main(self.defer(now, "it failed, and later it may work")));
         }
+        if self.deferral.is_lifted {
+            let reason = "its user wants it to go on now".to_owned();
+            return Some(self.main(EventBody::Deferred { until: now.at, reason }));
+        }
         // A turn that is being given up starts nobody, and neither does one that is held back.
         let starts_nobody =
             self.suspended || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));

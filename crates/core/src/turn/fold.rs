@@ -64,8 +64,8 @@ impl Turn {
             EventBody::DeadlinePassed { hard: true, .. } => self.clock.hard_passed = true,
             EventBody::Deferred { until, .. } if self.deferral.until == Some(*until) => {}
             EventBody::Deferred { until, .. } => {
-                self.deferral =
-                    Deferral { until: Some(*until), count: self.deferral.count.saturating_add(1), is_due: false };
+                let count = self.deferral.count.saturating_add(u32::from(*until > at));
+                self.deferral = Deferral { until: Some(*until), count, is_due: false, is_lifted: false };
                 self.clock = Clock::starting(*until);
                 self.aside = true;
             }

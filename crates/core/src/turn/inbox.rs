@@ -174,9 +174,23 @@ impl Conversation {
         }
     }
 
-    /// Holds a task back, or lets it go on. A turn that was held back once does not hold up its lane again.
+    /// What a turn has not heard that stands still now is not to stand still with it.
+    pub(super) fn give_back_unheard(&mut self, task: TaskId) {
+        let turn = self.turns.iter_mut().find(|t| t.task == task);
+        for unheard in turn.map(|t| std::mem::take(&mut t.heard)).unwrap_or_default() {
+            self.take_back(unheard);
+        }
+    }
+
+    /// Holds a task back, or lets it go on, also one that was put off. A turn that was held back once does not hold up its
+    /// lane again.
     pub(super) fn hold(&mut self, task: TaskId, held: bool) {
         let at = self.at;
+        if held {
+            self.give_back_unheard(task);
+        } else if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+            turn.deferral.is_lifted = turn.deferral.until.is_some_and(|until| until > at);
+        }
         if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task && t.suspended != held) {
             turn.suspended = held;
             turn.aside = true;

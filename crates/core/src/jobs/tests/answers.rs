@@ -39,6 +39,11 @@ fn a_job_of_this_conversation_comes_to_mind_first() {
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, Some(conversation(1))), Resolution::One(task(2)));
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, Some(conversation(2))), Resolution::One(task(1)));
     assert_eq!(resolve(&Target::That, &jobs, Verb::Cancel, None), Resolution::One(task(1)));
+    let put_off = [JobLine { is_put_off: true, priority: Priority::High, position: None, ..waiting(1, "a") }];
+    assert_eq!(resolve(&Target::That, &put_off, Verb::Resume, None), Resolution::None, "it has to be named");
+    for verb in [Verb::Resume, Verb::First] {
+        assert_eq!(resolve(&Target::Number(1), &put_off, verb, None), Resolution::One(put_off[0].task), "{verb:?}");
+    }
     let upkeep = [JobLine { priority: Priority::Background, ..running(1, "a") }, waiting(2, "b")];
     assert_eq!(resolve(&Target::That, &upkeep, Verb::Cancel, None), Resolution::One(task(2)));
 }

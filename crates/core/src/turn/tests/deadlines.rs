@@ -156,6 +156,21 @@ fn at_the_hard_deadline_background_work_is_put_off_once_and_goes_on_from_where_i
 }
 
 #[test]
+fn what_was_put_off_goes_on_at_once_when_its_user_says_so() {
+    let (mut w, task) = busy(Priority::Normal);
+    w.happens(task, HARD);
+    w.let_go_on(task);
+    let deferral = w.conv.turn(task).expect("it is under way").deferral;
+    assert!(deferral.until.is_some_and(|until| until <= w.now) && deferral.count == 1, "{deferral:?}");
+    let deferred: Vec<_> = w.log.iter().filter(|e| matches!(e.body, EventBody::Deferred { .. })).collect();
+    assert_eq!(deferred.len(), 2, "the queue hears of it, too");
+    let (at, _, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert!(!hard && at <= w.now.plus_ms(300_000));
+    w.let_go_on(task);
+    assert_eq!(w.log.iter().filter(|e| matches!(e.body, EventBody::Deferred { .. })).count(), 2);
+}
+
+#[test]
 fn at_the_hard_deadline_maintenance_is_given_up_and_nothing_is_kept() {
     let (mut w, task) = busy(Priority::Background);
     w.happens(task, HARD);
@@ -234,10 +249,10 @@ fn a_turn_that_was_put_off_and_then_held_back_gets_its_whole_time() {
     let mut w = World::new();
     let task = w.say_as(Priority::Normal, "Report");
     w.happens(task, HARD);
-    let until = w.conv.turn(task).and_then(|t| t.deferral.until).expect("it is deferred");
     w.suspend(task);
     w.let_go_on(task);
-    assert_eq!(w.conv.turn(task).map(|t| t.clock.from), Some(until));
+    let turn = w.conv.turn(task).expect("it is under way");
+    assert_eq!((turn.clock.from, turn.deferral.until), (w.now.plus_ms(-1), Some(w.now.plus_ms(-1))));
 }
 
 #[test]

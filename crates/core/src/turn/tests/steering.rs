@@ -220,6 +220,23 @@ fn later_turns_know_what_a_turn_was_told_while_it_worked() {
 }
 
 #[test]
+fn what_a_turn_has_not_heard_does_not_stand_still_with_it() {
+    for suspend in [true, false] {
+        let mut w = World::new();
+        let task = w.say_as(Priority::Normal, "A long report");
+        let more = w.add("With pictures");
+        if suspend {
+            w.suspend(task);
+        } else {
+            w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+        }
+        w.on(more).replies("I will", &[]);
+        assert_eq!(w.answer(more), "I will");
+        assert!(w.finals(task).is_empty());
+    }
+}
+
+#[test]
 fn what_is_added_while_agents_work_is_heard_with_their_results() {
     let mut w = World::new();
     let task = w.say("Do it");
