@@ -9,6 +9,8 @@ use std::{
 use super::*;
 use crate::{auth::Auth, door::AppState};
 
+mod work;
+
 const REQUEST: &str =
     "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
 
@@ -296,8 +298,13 @@ async fn the_doctor_finds_nothing_on_a_fresh_folder_and_a_lock_on_a_used_one() {
 
 /// A server in this process on a free port, as `annie serve` starts it.
 async fn with_server<T>(data: &Path, then: impl AsyncFnOnce(String) -> T) -> T {
+    with_server_of(data, &[], then).await
+}
+
+async fn with_server_of<T>(data: &Path, variables: &[(&str, &str)], then: impl AsyncFnOnce(String) -> T) -> T {
     let flag = Flag { name: "--data", path: &["data", "folder"], value: data.to_str().unwrap().into() };
-    let loaded = Sources { flags: vec![flag], ..Sources::default() }.load().unwrap();
+    let environment = Environment::of(variables);
+    let loaded = Sources { flags: vec![flag], environment, ..Sources::default() }.load().unwrap();
     let assembled = boot::assemble(&loaded, data).await.unwrap();
     let kernel = assembled.kernel.clone();
     let user = loaded.config.server.user.clone();

@@ -153,3 +153,67 @@ async fn words_are_orders_only_with_the_scope_for_them() {
     assert_eq!(say(&[KeyScope::Chat]).await.1["is_order"], false);
     assert_eq!(say(&[KeyScope::Chat, KeyScope::JobsRead]).await.1["is_order"], false);
 }
+
+#[tokio::test]
+async fn every_wish_reaches_the_log_through_both_doors_alike() {
+    let server = Server::start(echo()).await;
+    let (_, later) = server.post("/api/v1/messages", json!({ "text": "later", "delay_ms": 600_000 })).await;
+    let first = later["task_id"].as_str().unwrap().to_owned();
+    let not_before = "2026-12-01T00:00:00Z";
+    let by_http = json!({
+        "text": "cancel that", "conversation_key": "http", "priority": "low", "mode": "direct", "client_id": "h",
+        "name": "daily", "private": true, "emotion": { "name": "frustrated", "intensity": 0.9 },
+        "not_before": not_before, "after": [first], "verbatim": true,
+    });
+    let (status, taken) = server.post("/api/v1/messages", by_http).await;
+    assert_eq!(status, 202, "{taken}");
+    let mut chat = ChatClient::connect(format!("http://{}", server.at)).await.unwrap();
+    let by_grpc = v1::SubmitRequest {
+        text: "cancel that".into(),
+        conversation: Some(v1::submit_request::Conversation::ConversationKey("grpc".into())),
+        mode: v1::Mode::Direct.into(),
+        priority: v1::Priority::Low.into(),
+        client_id: "g".into(),
+        name: "weekly".into(),
+        private: true,
+        emotion: Some(v1::Feeling { name: "frustrated".into(), intensity: 0.9 }),
+        not_before: not_before.into(),
+        after: vec![first.clone()],
+        verbatim: true,
+        ..Default::default()
+    };
+    let accepted = chat.submit(by_grpc).await.unwrap().into_inner();
+    let received = async |conversation: &str| {
+        let (_, log) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
+        let mut event = log["events"][0].clone();
+        let body = event["body"].take();
+        if body.is_null() { event } else { body }
+    };
+    let http = received(taken["conversation_id"].as_str().unwrap()).await;
+    let grpc = received(&accepted.conversation_id).await;
+    for key in ["text", "priority", "mode", "private", "mood", "not_before", "after", "order"] {
+        assert_eq!(http.get(key), grpc.get(key), "{key}: {http} {grpc}");
+    }
+    assert_eq!((&http["private"], &http["after"], &http["mode"]), (&json!(true), &json!([first]), &json!("direct")));
+    assert_eq!(
+        (&http["mood"]["brevity"], &http["priority"]),
+        (&json!("short"), &json!("low")),
+        "what was asked for wins"
+    );
+    assert!(http.get("order").is_none() && !http["not_before"].is_null(), "{http}");
+    let named = |id: &str| v1::SubmitRequest {
+        text: "x".into(),
+        name: "weekly".into(),
+        client_id: id.into(),
+        ..Default::default()
+    };
+    let (one, two) = (chat.submit(named("1")).await.unwrap(), chat.submit(named("2")).await.unwrap());
+    assert_eq!(
+        one.get_ref().conversation_id,
+        two.get_ref().conversation_id,
+        "named work has a conversation of its own"
+    );
+    let delayed = v1::SubmitRequest { text: "x".into(), delay_ms: 600_000, ..Default::default() };
+    let delayed = chat.submit(delayed).await.unwrap().into_inner();
+    assert!(!received(&delayed.conversation_id).await["not_before"].is_null());
+}

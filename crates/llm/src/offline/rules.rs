@@ -15,6 +15,8 @@ pub(super) enum Shape {
     Plain,
     /// The rest is a topic, if it is a domain or a skill.
     Topic,
+    /// The rest is what somebody outside will report.
+    Await,
     /// The rest is the title of a task, with date, priority and tags in it.
     Title,
     /// The gap is the title of a task.
@@ -99,6 +101,17 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "help me? with|on|about|for",
             "help",
             "manual|usage",
+        ],
+    ),
+    (
+        "system.await",
+        Shape::Await,
+        &[
+            "let me know when|once|if",
+            "keep me posted on|about|when",
+            "notify|ping me when|once|if",
+            "wait for|until",
+            "await",
         ],
     ),
     // Notes: a noun of theirs must follow the verb closely.

@@ -3,7 +3,7 @@
 use super::catalog::{Catalog, Skill};
 
 /// Synopsis and description of each bundled skill.
-pub(super) const SKILLS: [(&str, &str); 13] = [
+pub(super) const SKILLS: [(&str, &str); 14] = [
     (
         "memory.save --content TEXT [--category preference|fact|decision|goal|relationship|context|instruction] [--importance N] [--tags A,B]",
         "Save information to long-term memory.",
@@ -16,6 +16,7 @@ pub(super) const SKILLS: [(&str, &str); 13] = [
     ("notes.edit --title TEXT [--append TEXT] [--prepend TEXT] [--replace TEXT] [--with TEXT]", "Change a note."),
     ("notes.read --title TEXT [--from_line N] [--lines N]", "Read a note."),
     ("notes.search [--limit N] [--query TEXT] [--tag TEXT]", "Search notes."),
+    ("system.await --what TEXT [--hours N]", "Wait for something outside to report back."),
     ("system.help [--topic TEXT]", "Help on domains and skills."),
     ("system.time [--timezone TEXT]", "The present date and time."),
     (

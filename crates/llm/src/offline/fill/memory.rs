@@ -122,6 +122,30 @@ impl Filler<'_> {
         }
     }
 
+    /// What somebody outside will report, without the words that say that it does.
+    pub(super) fn awaited(&self, rest: Range<usize>) -> Filled {
+        const ENDS: [&str; 10] = [
+            " to report back",
+            " reports back",
+            " is done",
+            " is finished",
+            " is ready",
+            " is complete",
+            " has finished",
+            " has ended",
+            " finishes",
+            " ends",
+        ];
+        let said = unquoted(self.slice(rest)).trim_end_matches(['.', '!', '?']).trim();
+        let what = ENDS.iter().find_map(|end| said.strip_suffix(end)).unwrap_or(said);
+        if what.is_empty() {
+            return Filled::Missing("tell me what to wait for".to_owned());
+        }
+        let mut call = self.call();
+        self.put(&mut call, &["what", "for", "text"], what);
+        self.ready(call)
+    }
+
     /// The time, here or elsewhere.
     pub(super) fn time(&self) -> Filled {
         let mut call = self.call();

@@ -74,6 +74,7 @@ impl<'a> Filler<'a> {
                 match shape {
                     Shape::Plain => self.time(),
                     Shape::Topic => self.topic(),
+                    Shape::Await => self.awaited(rest),
                     Shape::Title => self.title(start, rest),
                     Shape::GapTitle => self.gap_title(start, gap, rest),
                     Shape::List => self.list(start),

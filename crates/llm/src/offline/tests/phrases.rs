@@ -303,3 +303,14 @@ fn conversation_is_no_request() {
         ("lol", &["- lol"]),
     ]);
 }
+
+#[test]
+fn what_somebody_outside_reports_is_waited_for() {
+    check(&[
+        ("let me know when the nightly backup is done", &["system.await --what \"the nightly backup\""]),
+        ("Wait for the build of release 2.1 to report back.", &["system.await --what \"the build of release 2.1\""]),
+        ("please await Bob's answer", &["system.await --what \"Bob's answer\""]),
+        ("notify me once it finishes", &["system.await --what it"]),
+        ("wait for", &["? tell me what to wait for"]),
+    ]);
+}
