@@ -31,6 +31,8 @@ pub struct WorldParts {
     pub others: Vec<(&'static str, Arc<dyn Model>)>,
     pub skills: Arc<FakeSkills>,
     pub slots: u32,
+    /// The backend works by itself: a round of it is an effect.
+    pub acts: bool,
     pub limits: KernelLimits,
 }
 
@@ -47,6 +49,7 @@ impl WorldParts {
             others: Vec::new(),
             skills: Arc::new(FakeSkills::obliging()),
             slots: 8,
+            acts: false,
             limits: KernelLimits { stuck_ms_max: 1_000, ..KernelLimits::default() },
         }
     }
@@ -58,8 +61,9 @@ impl WorldParts {
 
     pub async fn start(&self) -> World {
         let backend = |name: &str, model: &Arc<dyn Model>| {
-            let facts = BackendFacts { name: name.to_owned(), slots: self.slots, ..BackendFacts::default() };
-            Backend { name: name.to_owned(), slots: self.slots, facts, model: model.clone(), round_ms_max: None }
+            let (name, slots, acts) = (name.to_owned(), self.slots, self.acts);
+            let facts = BackendFacts { name, slots, acts, ..BackendFacts::default() };
+            Backend { name: facts.name.clone(), slots, facts, model: model.clone(), round_ms_max: None }
         };
         let mut backends = vec![backend("main", &self.model)];
         backends.extend(self.others.iter().map(|(name, model)| backend(name, model)));

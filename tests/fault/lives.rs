@@ -311,3 +311,43 @@ async fn a_message_whose_sender_leaves_takes_up_no_place() {
         .await;
     world.kernel.crash().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_writer_that_dies_around_a_program_neither_hinders_it_nor_runs_it_twice() {
+    let parts_with = |plan: &Arc<FaultPlan>| {
+        let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("the program did it"))));
+        let mut parts = WorldParts::with_model(model.clone()).faults(plan.clone());
+        parts.acts = true;
+        (parts, model)
+    };
+    let turn = async |plan: Arc<FaultPlan>| {
+        plan.disarm();
+        let (parts, model) = parts_with(&plan);
+        let world = parts.start().await;
+        let first = world.say("wake up").await;
+        world.answer(&first).await;
+        plan.arm();
+        let said = eventually("it is taken", async || {
+            let mut message = Submission::new(ann(), "test", "do it").within(first.conversation);
+            message.client_id = Some("the-message".to_owned());
+            world.kernel.submit(message).await.ok()
+        })
+        .await;
+        // What it did is not known if its reply is lost. But it is not said to have failed before it began.
+        match world.final_of(said.conversation, said.task).await {
+            EventBody::Answered { text, .. } => assert_eq!(text, "the program did it"),
+            EventBody::Failed { code, .. } if code == "model_in_doubt" => {}
+            other => panic!("struck {:?}: {other:?}", plan.struck()),
+        }
+        assert_eq!(model.call_count(), 2, "each program ran once; struck {:?}", plan.struck());
+        world.kernel.stop().await;
+        plan.hits().into_iter().filter(|(kind, _)| kind == "log_writer").collect::<Vec<_>>()
+    };
+    let hits = turn(Arc::new(FaultPlan::recording())).await;
+    assert!(hits.iter().any(|(_, point)| point == "before:Append"), "{hits:?}");
+    for (kind, point) in hits.iter().collect::<std::collections::BTreeSet<_>>() {
+        for nth in 0..hits.iter().filter(|(_, p)| p == point).count() {
+            turn(Arc::new(FaultPlan::once_at(kind, point, nth, FaultAction::Kill))).await;
+        }
+    }
+}

@@ -7,18 +7,21 @@ use annie_core::{
     event::{EventBody, NewEvent, Priority},
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
-    ports::{Append, Draft, DraftSink, Fence},
+    ports::{Append, AppendError, Draft, DraftSink, Fence},
     route,
 };
 
 use crate::{
     hub::Live,
-    log_writer::append,
+    log_writer::{LogError, append},
     observe::task_point,
     scheduler::{PermitRequest, Verdict, acquire},
     tasks::caught,
     wiring::{Backend, Wiring},
 };
+
+/// How often the beginning of a round is said to the log before it is not begun: for about ten seconds.
+const MARKS_MAX: u32 = 9;
 
 /// Who asks, for a backend that works by itself.
 const PERSONA: &str =
@@ -177,9 +180,17 @@ async fn mark_begun(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) 
         fence: Fence::Owner(call.epoch),
         events: vec![began],
     };
-    match append(&wiring.log, what).await {
-        Ok(_) => Ok(()),
-        Err(e) => Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}"))),
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match append(&wiring.log, what.clone()).await {
+            Ok(_) => return Ok(()),
+            // Nobody knows whether it is stored. To say it twice does no harm, since this task alone begins this round.
+            Err(LogError::Lost(_) | LogError::Refused(AppendError::Store(_))) if attempt < MARKS_MAX => {
+                tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
+            }
+            Err(e) => return Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}"))),
+        }
     }
 }
 
