@@ -158,6 +158,12 @@ impl Server {
         *self.child.lock() = Some(child);
     }
 
+    /// Whether its process is there, frozen or not.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.place.pid().is_some()
+    }
+
     /// Freezes the server and everything that works for it: connections stay open and nobody answers.
     pub fn pause(&self) {
         self.signal_all(Signal::STOP);
