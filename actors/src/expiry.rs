@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     kernel::{KernelError, Submission, take_in},
     letters::{message_of, wait_for},
-    lookout::{Lookout, earlier, outcome},
+    lookout::{Blocked, Lookout, outcome},
     observe::{Context, Named, Node, NodeError},
     wiring::Wiring,
 };
@@ -127,28 +127,23 @@ fn look(ctx: &Context<Expiry>, state: &mut ExpiryState) {
 /// Tells of every operation that has expired.
 async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
     let mut looked = Looked::default();
-    let mut blocked_until = None;
+    let mut blocked = Blocked::new();
     loop {
-        let due = wiring.store.expiring_operations(wiring.env.now(), OPERATIONS_MAX).await?;
-        let is_full = due.len() == OPERATIONS_MAX as usize;
-        let mut is_less = false;
-        for row in due {
+        let rows = blocked.rows(OPERATIONS_MAX);
+        let due = wiring.store.expiring_operations(wiring.env.now(), rows).await?;
+        let is_last = due.len() < rows as usize;
+        for row in due.into_iter().filter(|row| !blocked.has(&row.id)).collect::<Vec<_>>() {
             match expire(wiring, &row).await {
-                Ok(()) => {
-                    looked.expired += 1;
-                    is_less = true;
-                }
-                Err(error) => blocked_until = earlier(blocked_until, Some(wait_for(wiring, row.id, &error))),
+                Ok(()) => looked.expired += 1,
+                Err(error) => blocked.put(row.id, wait_for(wiring, row.id, &error)),
             }
         }
-        if !(is_full && is_less) {
+        if is_last || blocked.is_full() {
             break;
         }
     }
     let first = wiring.store.expiring_operations(Micros(i64::MAX), 1).await?;
-    let next = first.first().map(|row| row.expires_at);
-    // What is due and blocked must not make it look all the time.
-    looked.next = next.map(|at| blocked_until.map_or(at, |until| at.max(until)));
+    looked.next = blocked.next(first.first().map(|row| row.expires_at));
     Ok(looked)
 }
 

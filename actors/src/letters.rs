@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     kernel::{KernelError, PAGE_MAX, Submission, take_in},
     log_writer::append,
-    lookout::{Lookout, earlier, later, outcome},
+    lookout::{Blocked, Lookout, earlier, later, outcome},
     observe::{Context, Named, Node, NodeError},
     wiring::Wiring,
 };
@@ -144,25 +144,22 @@ fn look(ctx: &Context<DeadLetters>, state: &mut LettersState) {
 async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
     let mut looked = Looked::default();
     let archive_ms = i64::try_from(wiring.limits.turn.letters.archive_after_ms).unwrap_or(i64::MAX);
-    let mut blocked_until = None;
+    let mut blocked = Blocked::new();
     loop {
         let now = wiring.env.now();
         let archive_before = now.plus_ms(archive_ms.saturating_neg());
-        let due = wiring.store.due_letters(now, archive_before, LETTERS_MAX).await?;
-        let is_full = due.len() == LETTERS_MAX as usize;
-        let mut is_less = false;
-        for row in due {
+        let rows = blocked.rows(LETTERS_MAX);
+        let due = wiring.store.due_letters(now, archive_before, rows).await?;
+        let is_last = due.len() < rows as usize;
+        for row in due.into_iter().filter(|row| !blocked.has(&row.task)).collect::<Vec<_>>() {
             let is_over = row.letter.since < archive_before;
             let done = if is_over { archive(wiring, &row).await } else { retry(wiring, &row).await };
             match done {
-                Ok(()) => {
-                    is_less = true;
-                    *(if is_over { &mut looked.archived } else { &mut looked.retried }) += 1;
-                }
-                Err(error) => blocked_until = earlier(blocked_until, Some(wait_for(wiring, row.task, &error))),
+                Ok(()) => *(if is_over { &mut looked.archived } else { &mut looked.retried }) += 1,
+                Err(error) => blocked.put(row.task, wait_for(wiring, row.task, &error)),
             }
         }
-        if !(is_full && is_less) {
+        if is_last || blocked.is_full() {
             break;
         }
     }
@@ -171,8 +168,7 @@ async fn go_through(wiring: &Wiring) -> Result<Looked, StoreError> {
     #[expect(clippy::cast_precision_loss, reason = "a count in a gauge")]
     metrics::gauge!("annie_dead_letters_waiting").set(waiting.count as f64);
     let archive_at = waiting.oldest_since.map(|since| since.plus_ms(archive_ms).plus_ms(1));
-    // What is due and blocked must not make it look all the time.
-    looked.next = earlier(waiting.next_retry_at, archive_at).map(|at| blocked_until.map_or(at, |until| at.max(until)));
+    looked.next = blocked.next(earlier(waiting.next_retry_at, archive_at));
     Ok(looked)
 }
 

@@ -1,7 +1,7 @@
 //! How a keeper of stored work spends its time: it looks into the store when something new is there or something is due,
 //! and sleeps in between. One look at a time, one timer; nothing polls.
 
-use std::{fmt::Display, future::Future, time::Duration};
+use std::{collections::HashSet, fmt::Display, future::Future, hash::Hash, time::Duration};
 
 use annie_core::time::Micros;
 use ractor::ActorCell;
@@ -16,6 +16,8 @@ const REST_MS_MIN: i64 = 10;
 /// How soon it looks again after a failure, in milliseconds; each further one doubles it, up to the second.
 const AGAIN_MS: (u64, u64) = (1_000, 60_000);
 
+/// Things that one look may find blocked; beyond these it ends.
+const BLOCKED_MAX: usize = 10_000;
 /// How long one look may take, in milliseconds; longer than what it waits for takes with all that stands before it.
 const LOOK_MS_MAX: u64 = 300_000;
 
@@ -109,6 +111,45 @@ pub(crate) async fn outcome<T, E: Display>(look: impl Future<Output = Result<T, 
         Ok(Ok(looked)) => looked.map_err(|e| e.to_string()),
         Ok(Err(panic)) => Err(panic),
         Err(_) => Err(format!("it did not come back within {LOOK_MS_MAX} ms")),
+    }
+}
+
+/// What was due and could not be done: it stands in nobody's way, and is looked at again at its time.
+pub(crate) struct Blocked<K> {
+    those: HashSet<K>,
+    until: Option<Micros>,
+}
+
+impl<K: Eq + Hash> Blocked<K> {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { those: HashSet::new(), until: None }
+    }
+
+    /// How many rows to ask for, so that as many as a page has are new.
+    pub fn rows(&self, page: u32) -> u32 {
+        page.saturating_add(u32::try_from(self.those.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Whether something is blocked.
+    pub fn has(&self, key: &K) -> bool {
+        self.those.contains(key)
+    }
+
+    /// Something could not be done, and may be tried again at a time.
+    pub fn put(&mut self, key: K, until: Micros) {
+        self.those.insert(key);
+        self.until = earlier(self.until, Some(until));
+    }
+
+    /// Whether there is so much of it that the rest is left to the next look.
+    pub fn is_full(&self) -> bool {
+        self.those.len() >= BLOCKED_MAX
+    }
+
+    /// When to look again if something is due at this time: what is due and blocked must not make anybody look all the time.
+    pub fn next(&self, due: Option<Micros>) -> Option<Micros> {
+        due.map(|at| self.until.map_or(at, |until| at.max(until)))
     }
 }
 

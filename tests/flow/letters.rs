@@ -7,14 +7,17 @@ use std::sync::{
 
 use annie_actors::{KernelError, Operation, Submission, Submitted};
 use annie_core::{
-    event::{Event, EventBody, Mode, Priority, Scope},
-    ids::UserId,
-    letter::LetterState,
+    event::{Event, EventBody, Inbound, Mode, NewEvent, Priority, Scope},
+    ids::{AgentId, ConversationId, TaskId, UserId},
+    letter::{Letter, LetterState},
     message::{ModelError, ModelErrorKind},
-    ports::{LetterRow, TaskRow},
+    ports::{Append, Fence, LetterRow, TaskRow},
     time::Micros,
 };
-use annie_testkit::{env::TestClock, scripted_model::says};
+use annie_testkit::{
+    env::TestClock,
+    scripted_model::{ScriptedModel, says},
+};
 
 use crate::world::{World, WorldParts, ann, check_log, eventually};
 
@@ -225,5 +228,43 @@ async fn nobody_can_send_the_kernels_own_messages_in_its_place() {
         let refused = world.kernel.submit(message).await;
         assert!(matches!(&refused, Err(KernelError::Invalid(why)) if why.contains("operation:")), "{refused:?}");
     }
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn letters_that_cannot_be_sent_now_do_not_stand_in_the_way_of_others() {
+    let model = ScriptedModel::new(|_, _| Ok(says("Done."))).hanging_when(|_, _| true);
+    let parts = WorldParts::with_model(Arc::new(model));
+    let bob = UserId::new("bob").expect("a user id");
+    let died = |n: u128, user: &UserId| {
+        let task = TaskId::from_uuid(uuid::Uuid::from_u128(n + 1));
+        let at = Micros(1_000 + i64::try_from(n).expect("small"));
+        let letter = Letter { tried: Vec::new(), since: parts.env.now(), retry_at: Some(at) };
+        let failed = EventBody::Failed {
+            code: "model_unavailable".to_owned(),
+            text: "Sorry.".to_owned(),
+            detail: String::new(),
+            letter: Some(letter),
+        };
+        let said = Inbound { client_id: n.to_string(), text: "Report".to_owned(), ..Inbound::default() };
+        let events = [EventBody::Received(said), failed];
+        let events = events.map(|body| NewEvent { at, task, agent: AgentId::orchestrator(), body }).to_vec();
+        let conversation = ConversationId::from_uuid(uuid::Uuid::from_u128(n + 1));
+        (task, Append { conversation, user: user.clone(), fence: Fence::Inbox, events })
+    };
+    let mut appends: Vec<Append> = (0..150).map(|n| died(n, &bob).1).collect();
+    let (task, last) = died(200, &ann());
+    appends.push(last);
+    for stored in parts.store.commit(appends).await {
+        stored.expect("stored");
+    }
+    let world = parts.start().await;
+    eventually("the last one is tried again", async || {
+        let row = world.kernel.letter(own(), task).await.ok()?.row;
+        (row.state == LetterState::Retried).then_some(())
+    })
+    .await;
+    let waiting = world.kernel.letters(Scope::User(bob), Some(LetterState::Waiting), Micros(i64::MAX), 500).await;
+    assert!(waiting.expect("readable").len() > 100, "they wait for a place");
     world.kernel.stop().await;
 }
