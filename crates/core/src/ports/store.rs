@@ -726,6 +726,14 @@ pub trait Memories: Send + Sync {
 pub trait Store: Log + Records + Letters + Operations + Outbox + Breakers + Keys + Todos + Memories {
     /// `sqlite`, `memory` …
     fn name(&self) -> &'static str;
+    /// Waits until another process may have stored something that wants doing: a message into an inbox. It is a hint: several
+    /// become one, what came while nobody waited ends the next wait at once, and one may be lost with whoever was to give it.
+    /// Whoever waits looks for open work then, and from time to time. One at a time waits. A store that only this process
+    /// writes never wakes anybody.
+    fn woken(&self) -> Fut<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// Finishes what is under way and closes.
     fn close(&self) -> Fut<'_, ()>;
 }

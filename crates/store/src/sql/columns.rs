@@ -1,5 +1,7 @@
 //! Columns into values. Whatever cannot be read is `Corrupt` and says which column.
 
+use std::borrow::Cow;
+
 use annie_core::{
     ids::{Epoch, Seq, UserId},
     ports::StoreError,
@@ -19,13 +21,13 @@ pub trait Cells: Sync {
     fn number(&self, place: usize) -> Result<Option<i64>, Error>;
     fn real(&self, place: usize) -> Result<Option<f64>, Error>;
     fn flag(&self, place: usize) -> Result<Option<bool>, Error>;
-    fn text(&self, place: usize) -> Result<Option<&str>, Error>;
+    fn text(&self, place: usize) -> Result<Option<Cow<'_, str>>, Error>;
     fn bytes(&self, place: usize) -> Result<Option<&[u8]>, Error>;
 }
 
-/// Reads the columns of a driver's rows as what they are.
+/// Reads the columns of a driver's rows as what they are; a text as `$text` makes it of what is kept.
 macro_rules! cells_of {
-    ($row:ty) => {
+    ($row:ty, $text:expr) => {
         impl $crate::sql::Cells for $row {
             fn id(&self, place: usize) -> Result<Option<uuid::Uuid>, sqlx::Error> {
                 sqlx::Row::try_get(self, place)
@@ -39,8 +41,8 @@ macro_rules! cells_of {
             fn flag(&self, place: usize) -> Result<Option<bool>, sqlx::Error> {
                 sqlx::Row::try_get(self, place)
             }
-            fn text(&self, place: usize) -> Result<Option<&str>, sqlx::Error> {
-                sqlx::Row::try_get(self, place)
+            fn text(&self, place: usize) -> Result<Option<std::borrow::Cow<'_, str>>, sqlx::Error> {
+                Ok(sqlx::Row::try_get::<Option<&str>, _>(self, place)?.map($text))
             }
             fn bytes(&self, place: usize) -> Result<Option<&[u8]>, sqlx::Error> {
                 sqlx::Row::try_get(self, place)
@@ -117,16 +119,16 @@ impl<'a> Columns<'a> {
     }
 
     pub fn text(&mut self) -> Result<String, StoreError> {
-        self.must(|row, n| row.text(n)).map(str::to_owned)
+        self.must(|row, n| row.text(n)).map(Cow::into_owned)
     }
 
     /// A text that may be missing.
     pub fn maybe_text(&mut self) -> Taken<String> {
-        Ok(self.take(|row, n| row.text(n))?.map(str::to_owned))
+        Ok(self.take(|row, n| row.text(n))?.map(Cow::into_owned))
     }
 
     /// A text that is looked at and not kept.
-    pub fn str(&mut self) -> Result<&'a str, StoreError> {
+    pub fn str(&mut self) -> Result<Cow<'a, str>, StoreError> {
         self.must(|row, n| row.text(n))
     }
 
@@ -161,18 +163,18 @@ impl<'a> Columns<'a> {
 
     /// One of an enum's words.
     pub fn word<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
-        T::deserialize(self.str()?.into_deserializer()).map_err(|e: WordError| corrupt(WHAT, e))
+        T::deserialize((&*self.str()?).into_deserializer()).map_err(|e: WordError| corrupt(WHAT, e))
     }
 
     /// JSON text.
     pub fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
-        serde_json::from_str(self.str()?).map_err(|e| corrupt(WHAT, e))
+        serde_json::from_str(&self.str()?).map_err(|e| corrupt(WHAT, e))
     }
 
     /// JSON text that may be missing.
     pub fn maybe_json<T: DeserializeOwned>(&mut self) -> Taken<T> {
         let text = self.take(|row, n| row.text(n))?;
-        text.map(|text| serde_json::from_str(text).map_err(|e| corrupt(WHAT, e))).transpose()
+        text.map(|text| serde_json::from_str(&text).map_err(|e| corrupt(WHAT, e))).transpose()
     }
 }
 

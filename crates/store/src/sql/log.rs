@@ -105,7 +105,7 @@ pub fn event_of(conversation: ConversationId, row: &mut Columns<'_>) -> Result<E
         let detail = format!("{conversation} event {seq} has version {version}; this Annie knows {EVENT_VERSION}");
         return Err(corrupt(WHAT, detail));
     }
-    let body = serde_json::from_str(row.str()?)
+    let body = serde_json::from_str(&row.str()?)
         .map_err(|error| corrupt(WHAT, format!("{conversation} event {seq}: {error}")))?;
     Ok(Event { conversation, seq, at, task, agent, body })
 }

@@ -32,7 +32,7 @@ pub use facts::{Verdict, judge, learn_fact, writes};
 pub use log::{CLAIM, event_of, head_of};
 pub use memories::{hit_of, memory_of, owner_word, saved_of};
 pub use outbox::notification_of;
-pub use recent::Recent;
+pub use recent::{Recent, guards};
 pub use todos::{level, summary_of, todo_of};
 pub use writes::{Kind, Row, Writes};
 

@@ -61,7 +61,7 @@ impl Recent {
 }
 
 /// What the database must agree with: each head and each intent of a batch as the desk has it, or that there is none.
-fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
+pub fn guards(needs: &Needs, desk: &Desk) -> Vec<Row> {
     let heads = needs.conversations.iter().map(|id| {
         let mut cells = vec![Cell::Id(id.uuid())];
         if let Some(head) = desk.heads.get(id) {

@@ -20,6 +20,7 @@ mod todos;
 mod writer;
 
 use std::{
+    borrow::Cow,
     fs::{File, TryLockError},
     path::Path,
     time::Duration,
@@ -48,7 +49,7 @@ use crate::{
     sql::{CLAIM, Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
 };
 
-cells_of!(SqliteRow);
+cells_of!(SqliteRow, Cow::Borrowed);
 
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 

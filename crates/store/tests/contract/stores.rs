@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use annie_core::ports::Store;
-use annie_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use annie_store::{Durability, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
+use annie_testkit::postgres::{Database, database};
 use tempfile::TempDir;
 
 /// A store and whatever must live as long as it.
 pub struct Bench {
     pub store: Arc<dyn Store>,
     _folder: Option<TempDir>,
+    _database: Option<Database>,
 }
 
 /// No case pulls the plug, so that none has to wait for the disk.
@@ -17,12 +19,24 @@ pub fn quick() -> SqliteOptions {
     SqliteOptions { durability: Durability::Normal, ..SqliteOptions::default() }
 }
 
-pub async fn sqlite() -> Bench {
+pub async fn sqlite() -> Option<Bench> {
     let folder = TempDir::new().unwrap();
     let store = SqliteStore::open(folder.path(), quick()).await.unwrap();
-    Bench { store: Arc::new(store), _folder: Some(folder) }
+    Some(Bench { store: Arc::new(store), _folder: Some(folder), _database: None })
 }
 
-pub async fn memory() -> Bench {
-    Bench { store: Arc::new(MemoryStore::new()), _folder: None }
+pub async fn memory() -> Option<Bench> {
+    Some(Bench { store: Arc::new(MemoryStore::new()), _folder: None, _database: None })
+}
+
+/// None where there is no PostgreSQL, which is said aloud.
+pub async fn postgres() -> Option<Bench> {
+    let database = database().await?;
+    let store = at(&database.url).await;
+    Some(Bench { store: Arc::new(store), _folder: None, _database: Some(database) })
+}
+
+/// A store of its own on a database, as another process would have it.
+pub async fn at(url: &str) -> PostgresStore {
+    PostgresStore::open(&url.parse().unwrap(), PostgresOptions::default()).await.unwrap()
 }

@@ -1,0 +1,341 @@
+//! What is written together is one statement, whatever tables it is for: each table's rows come as lists, one for each
+//! column, and a part of the statement puts them where they belong. One statement is one trip, however many rows it has.
+//!
+//! The parts all see the tables as they were when the statement began. So what changes a row that another part of the same
+//! batch makes comes in a statement behind it ([`Plan::statements`] is then more than one, within a transaction).
+//!
+//! The statement begins with what must be so: it locks the conversations' rows in the order of their ids, so that no two
+//! batches of any processes wait for each other in a circle, looks at them as they are behind the lock, and writes nothing
+//! unless all are as said.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use sqlx::postgres::PgArguments;
+use uuid::Uuid;
+
+use super::bound::{
+    Bound, Column,
+    Holds::{self, Bytes, Flags, Ids, Numbers, Texts},
+};
+use crate::sql::{Cell, Kind, Row};
+
+/// One statement of a batch: the same text for the same kinds of rows.
+pub(super) struct Statement {
+    pub text: String,
+    pub bound: PgArguments,
+}
+
+/// Everything that a batch writes, and what must be so for it.
+pub(super) struct Plan {
+    stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>>,
+}
+
+/// A part of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// Conversations that are there already.
+    Known,
+    KnownIntents,
+    /// Runs that nobody has planned.
+    NoIntents,
+    /// Conversations that are there already and move on.
+    Moved,
+    /// New conversations.
+    Made,
+    Written(Kind),
+}
+
+impl Plan {
+    /// Guards and rows, those of a conversation that is not there after a guard that says so.
+    pub fn of(rows: Vec<Row>) -> Self {
+        let order = Order::of(&rows);
+        let mut stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>> = vec![BTreeMap::new(); 3];
+        let mut new = BTreeSet::new();
+        for (kind, cells) in rows {
+            let part = match kind {
+                Kind::HeadGuard if cells.len() == 1 => {
+                    new.extend(id_at(&cells, 0));
+                    continue;
+                }
+                Kind::HeadGuard => Part::Known,
+                Kind::IntentGuard if cells.len() == 1 => Part::NoIntents,
+                Kind::IntentGuard => Part::KnownIntents,
+                Kind::Conversation if id_at(&cells, 0).is_some_and(|id| new.contains(&id)) => Part::Made,
+                Kind::Conversation => Part::Moved,
+                kind => Part::Written(kind),
+            };
+            if let Some(stage) = stages.get_mut(order.stage(kind)) {
+                stage.entry(part).or_default().push(cells);
+            }
+        }
+        stages.retain(|stage| !stage.is_empty());
+        Self { stages }
+    }
+
+    /// Whether one statement, which is a transaction of its own, writes everything.
+    pub fn is_one_statement(&self) -> bool {
+        self.stages.len() == 1
+    }
+
+    /// The statements, in their order. Each answers whether what must be so is so.
+    pub fn statements(&self) -> impl Iterator<Item = Result<Statement, sqlx::Error>> {
+        self.stages.iter().map(statement)
+    }
+}
+
+/// Which rows must wait for others of the same batch.
+struct Order {
+    /// Something happens to what the batch makes.
+    is_divided: bool,
+    /// A letter moves that the batch puts.
+    has_moved_letter: bool,
+}
+
+impl Order {
+    fn of(rows: &[Row]) -> Self {
+        let ids = |kind: Kind, place: usize| {
+            let of_kind = rows.iter().filter(move |(other, _)| *other == kind);
+            of_kind.filter_map(move |(_, cells)| id_at(cells, place)).collect::<BTreeSet<Uuid>>()
+        };
+        let tasks = ids(Kind::Task, 0);
+        let letters = ids(Kind::Letter, 0);
+        Self {
+            is_divided: !tasks.is_disjoint(&ids(Kind::Move, 8))
+                || !tasks.is_disjoint(&letters)
+                || !ids(Kind::Plan, 0).is_disjoint(&ids(Kind::Run, 3))
+                || !ids(Kind::Operation, 0).is_disjoint(&ids(Kind::OperationEnd, 2)),
+            has_moved_letter: !letters.is_disjoint(&ids(Kind::LetterMove, 3)),
+        }
+    }
+
+    const fn stage(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Letter | Kind::Move | Kind::Run | Kind::OperationEnd if self.is_divided => 1,
+            Kind::LetterMove if self.has_moved_letter => 2,
+            _ => 0,
+        }
+    }
+}
+
+fn id_at(cells: &[Cell], place: usize) -> Option<Uuid> {
+    match cells.get(place) {
+        Some(Cell::Id(id)) => Some(*id),
+        _ => None,
+    }
+}
+
+/// The parts as one statement. Its text is made of fixed pieces and the numbers of its arguments.
+fn statement(parts: &BTreeMap<Part, Vec<Vec<Cell>>>) -> Result<Statement, sqlx::Error> {
+    let mut bound = Bound::default();
+    let mut text = String::from("WITH ");
+    let mut agreed = Vec::new();
+    for (part, rows) in parts {
+        let new = lists(&mut bound, part.columns(), rows);
+        if let Some(condition) = part.condition() {
+            let _ = write!(text, "{}, ", part.sql().replace("{new}", &new));
+            agreed.push(condition.replace("{new}", &new));
+        }
+    }
+    let agreed = if agreed.is_empty() { "true".to_owned() } else { agreed.join(" AND ") };
+    let _ = write!(text, "agreed AS MATERIALIZED (SELECT {agreed} AS yes)");
+    let mut number = 0;
+    for (part, _) in parts {
+        let first = number + 1;
+        number += part.columns().len();
+        if part.condition().is_none() {
+            let new = list_text(part.columns(), first);
+            let _ = write!(text, ", {} AS ({})", part.name(), part.sql().replace("{new}", &new));
+        }
+    }
+    text.push_str(" SELECT yes FROM agreed");
+    Ok(Statement { text, bound: bound.finish()? })
+}
+
+/// Binds the rows' columns and answers what makes rows of them again.
+fn lists(bound: &mut Bound, columns: &[Holds], rows: &[Vec<Cell>]) -> String {
+    let mut first = 0;
+    for (place, holds) in columns.iter().enumerate() {
+        let mut column = Column::new(*holds, rows.len());
+        for cells in rows {
+            column.push(cells.get(place).cloned().unwrap_or(Cell::Nothing));
+        }
+        let number = bound.column(column);
+        if place == 0 {
+            first = number;
+        }
+    }
+    list_text(columns, first)
+}
+
+/// `unnest($1::uuid[], $2::text[]) AS new (a, b)`: the values have the letters that they have in SQLite's triggers.
+fn list_text(columns: &[Holds], first: usize) -> String {
+    let lists: Vec<String> = columns.iter().zip(first..).map(|(holds, n)| format!("${n}::{}", holds.list())).collect();
+    let names: Vec<String> = ('a'..='z').take(columns.len()).map(String::from).collect();
+    format!("unnest({}) AS new ({})", lists.join(", "), names.join(", "))
+}
+
+impl Part {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::KnownIntents => "known_intents",
+            Self::NoIntents => "no_intents",
+            Self::Moved => "moved",
+            Self::Made => "made",
+            Self::Written(kind) => match kind {
+                Kind::HeadGuard => "head_guard",
+                Kind::IntentGuard => "intent_guard",
+                Kind::Conversation => "conversation",
+                Kind::Event => "event",
+                Kind::Task => "task",
+                Kind::Letter => "letter",
+                Kind::Move => "move",
+                Kind::Plan => "plan",
+                Kind::Run => "run",
+                Kind::Outbox => "word",
+                Kind::Operation => "operation",
+                Kind::LetterMove => "letter_move",
+                Kind::OperationEnd => "operation_end",
+            },
+        }
+    }
+
+    const fn columns(self) -> &'static [Holds] {
+        match self {
+            Self::Known => &[Ids, Texts, Numbers, Numbers],
+            Self::KnownIntents => &[Ids, Ids, Texts, Texts],
+            Self::NoIntents => &[Ids],
+            Self::Moved | Self::Made => &[Ids, Texts, Numbers, Texts, Numbers, Numbers],
+            Self::Written(kind) => match kind {
+                Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => &[],
+                Kind::Event => &[Ids, Numbers, Numbers, Ids, Texts, Texts, Numbers, Texts],
+                Kind::Task => &[
+                    Ids, Texts, Ids, Numbers, Texts, Bytes, Texts, Texts, Texts, Numbers, Numbers, Texts, Flags, Flags,
+                    Ids,
+                ],
+                Kind::Letter => &[Ids, Ids, Texts, Numbers, Texts, Texts, Texts, Texts, Numbers, Numbers, Numbers],
+                Kind::Move => &[Texts, Flags, Numbers, Numbers, Texts, Texts, Numbers, Numbers, Ids, Ids],
+                Kind::Plan => &[Ids, Ids, Ids, Numbers, Numbers, Texts, Texts, Numbers],
+                Kind::Run => &[Texts, Numbers, Numbers, Ids, Ids],
+                Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers],
+                Kind::Operation => &[Ids, Ids, Texts, Numbers, Ids, Ids, Texts, Numbers, Numbers],
+                Kind::LetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
+                Kind::OperationEnd => &[Ids, Numbers, Ids, Ids, Numbers],
+            },
+        }
+    }
+
+    /// What must be so, of a part that only looks.
+    const fn condition(self) -> Option<&'static str> {
+        match self {
+            Self::Known => Some(
+                "NOT EXISTS (SELECT 1 FROM {new} LEFT JOIN known ON known.id = new.a WHERE \
+                 (known.user_id, known.owner_epoch, known.next_seq) IS DISTINCT FROM (new.b, new.c, new.d))",
+            ),
+            Self::KnownIntents => Some(
+                "NOT EXISTS (SELECT 1 FROM {new} LEFT JOIN known_intents k ON k.id = new.a WHERE \
+                 (k.conversation_id, k.effect, k.state) IS DISTINCT FROM (new.b, new.c, new.d))",
+            ),
+            Self::NoIntents => Some("NOT EXISTS (SELECT 1 FROM no_intents)"),
+            _ => None,
+        }
+    }
+
+    /// What a part does with its rows, which are `new.a`, `new.b` and so on.
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Known => {
+                "known AS MATERIALIZED (SELECT id, user_id, owner_epoch, next_seq FROM conversations \
+                 WHERE id IN (SELECT new.a FROM {new}) ORDER BY id FOR NO KEY UPDATE)"
+            }
+            // Behind the conversations, whose locks these are covered by: what somebody else began is seen.
+            Self::KnownIntents => {
+                "known_intents AS MATERIALIZED (SELECT id, conversation_id, effect, state FROM intents \
+                 WHERE id IN (SELECT new.a FROM {new}) ORDER BY id FOR NO KEY UPDATE)"
+            }
+            Self::NoIntents => {
+                "no_intents AS MATERIALIZED (SELECT id FROM intents WHERE id IN (SELECT new.a FROM {new}))"
+            }
+            Self::Moved => {
+                "UPDATE conversations c SET next_seq = new.c, updated_at = greatest(c.updated_at, new.f), \
+                 title = CASE WHEN c.title = '' THEN new.d ELSE c.title END \
+                 FROM {new} WHERE c.id = new.a AND (SELECT yes FROM agreed)"
+            }
+            Self::Made => {
+                "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
+                 SELECT new.a, new.b, 0, new.c, new.d, new.e, new.f FROM {new} WHERE (SELECT yes FROM agreed) \
+                 ORDER BY new.a"
+            }
+            Self::Written(kind) => written(kind),
+        }
+    }
+}
+
+const fn written(kind: Kind) -> &'static str {
+    match kind {
+        Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => "SELECT",
+        Kind::Event => {
+            "INSERT INTO events (conversation_id, seq, at, task_id, agent_id, kind, v, body) \
+             SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h FROM {new} WHERE (SELECT yes FROM agreed)"
+        }
+        // In the order of what is unique: whoever waits for somebody else's row has no later one.
+        Kind::Task => {
+            "INSERT INTO tasks (id, user_id, conversation_id, seq, client_id, text_sha256, priority, source, title, \
+             received_at, not_before, after_ids, is_order, is_steer, joins, state) SELECT new.a, new.b, new.c, new.d, \
+             new.e, new.f, new.g, new.h, new.i, new.j, new.k, new.l, new.m, new.n, new.o, 'queued' FROM {new} \
+             WHERE (SELECT yes FROM agreed) ORDER BY new.b, new.e"
+        }
+        // Of an open task only: it sees the task as it is before the part that ends it.
+        Kind::Letter => {
+            "INSERT INTO letters (task_id, conversation_id, user_id, seq, code, text, detail, tried, since, retry_at, \
+             failed_at, changed_at, state) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i, new.j, \
+             new.k, new.k, 'waiting' FROM {new} WHERE (SELECT yes FROM agreed) AND EXISTS (SELECT 1 FROM tasks t \
+             WHERE t.id = new.a AND t.conversation_id = new.b AND t.state IN ('queued', 'running', 'suspended')) \
+             ON CONFLICT DO NOTHING"
+        }
+        // A task that is let go on (`b`) goes back to where it was.
+        Kind::Move => {
+            "UPDATE tasks t SET state = coalesce(new.a, CASE WHEN new.b THEN \
+             CASE WHEN t.started_at IS NULL THEN 'queued' ELSE 'running' END ELSE t.state END), \
+             started_at = coalesce(t.started_at, new.c), ended_at = new.d, error = new.e, \
+             priority = coalesce(new.f, t.priority), not_before = coalesce(new.g, t.not_before), \
+             held_at = coalesce(new.h, t.held_at) FROM {new} WHERE t.id = new.i AND t.conversation_id = new.j \
+             AND t.state IN ('queued', 'running', 'suspended') AND (SELECT yes FROM agreed)"
+        }
+        Kind::Plan => {
+            "INSERT INTO intents (id, conversation_id, task_id, seq, place, skill, effect, planned_at, changed_at, \
+             state, attempts) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.h, 'planned', 0 \
+             FROM {new} WHERE (SELECT yes FROM agreed) ORDER BY new.a, new.d, new.e ON CONFLICT (id) DO NOTHING"
+        }
+        Kind::Run => {
+            "UPDATE intents i SET state = new.a, attempts = i.attempts + new.b, changed_at = new.c FROM {new} \
+             WHERE i.id = new.d AND i.conversation_id = new.e AND i.state <> 'done' AND (SELECT yes FROM agreed)"
+        }
+        Kind::Outbox => {
+            "INSERT INTO outbox (id, user_id, conversation_id, task_id, text, at) \
+             SELECT new.a, new.b, new.c, new.d, new.e, new.f FROM {new} WHERE (SELECT yes FROM agreed) \
+             ON CONFLICT (id) DO NOTHING"
+        }
+        Kind::Operation => {
+            "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
+             expires_at) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i FROM {new} \
+             WHERE (SELECT yes FROM agreed) ON CONFLICT DO NOTHING"
+        }
+        // The first of several counts, if what it moves came before it.
+        Kind::LetterMove => {
+            "UPDATE letters l SET state = m.a, retried_by = m.b, changed_at = m.c FROM (SELECT DISTINCT ON (new.d) new.* \
+             FROM {new} JOIN letters k ON k.task_id = new.d AND k.conversation_id = new.e AND k.seq < new.f \
+             AND k.state = 'waiting' ORDER BY new.d, new.f) m \
+             WHERE l.task_id = m.d AND l.state = 'waiting' AND (SELECT yes FROM agreed)"
+        }
+        Kind::OperationEnd => {
+            "UPDATE operations o SET closed_by = m.a, closed_at = m.b FROM (SELECT DISTINCT ON (new.c) new.* \
+             FROM {new} JOIN operations k ON k.id = new.c AND k.conversation_id = new.d AND k.seq < new.e \
+             AND k.closed_by IS NULL ORDER BY new.c, new.e) m \
+             WHERE o.id = m.c AND o.closed_by IS NULL AND (SELECT yes FROM agreed)"
+        }
+    }
+}

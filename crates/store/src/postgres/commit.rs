@@ -1,0 +1,265 @@
+//! The only way into the log. A batch is one transaction, and mostly one statement: it is judged by what the last commits
+//! left ([`crate::sql::Recent`]), and the statement writes nothing if that is no longer so. Then, or if what is remembered
+//! does not admit every append, the conversations' rows are locked, the facts are read behind the locks, and the admitted
+//! appends are written with the same statement. What is remembered belongs to this process and decides nothing: other
+//! processes write the same tables, and only the locked rows say who may.
+//!
+//! A connection that breaks before the answer leaves open whether the batch is stored. It is then sent once more over
+//! another one, unchanged: the places that it wants are taken by exactly one of the two, also if the first is carried out
+//! late. If they are taken, the event that is there says whether it is ours. Only when the server stays away is the fate not
+//! known; then every append is answered with an error of the store, and whoever asked finds out from the log.
+
+use annie_core::ports::{Append, AppendError, Fence, StoreError, StoreErrorKind};
+use uuid::Uuid;
+
+use super::{
+    Postgres,
+    batch::Plan,
+    bound::Bound,
+    connections::{Held, Patience},
+    errors::Failure,
+};
+use crate::{
+    admission::{Desk, Needs, Proposal},
+    sql::{Cell, Columns, Kind, Verdict, guards, judge, learn_fact, writes},
+};
+
+const WHAT: &str = "committing appends";
+
+/// How often a batch is judged again when somebody else wrote what it would have, before it is given up.
+const COLLISIONS_MAX: u32 = 20;
+
+pub(super) const LOCK_HEADS: &str = "SELECT CAST(0 AS BIGINT), id, user_id, owner_epoch, next_seq FROM conversations \
+     WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE";
+pub(super) const READ_MESSAGES: &str = "SELECT CAST(1 AS BIGINT), t.user_id, t.client_id, t.id, t.conversation_id, t.seq, \
+         t.text_sha256 FROM unnest($1::text[], $2::text[]) AS m (user_id, client_id) \
+         JOIN tasks t ON t.user_id = m.user_id AND t.client_id = m.client_id";
+pub(super) const READ_TASKS: &str = "SELECT CAST(2 AS BIGINT), id FROM tasks WHERE id = ANY($1)";
+pub(super) const READ_INTENTS: &str =
+    "SELECT CAST(3 AS BIGINT), id, conversation_id, effect, state FROM intents WHERE id = ANY($1)";
+pub(super) const IS_OURS: &str = "SELECT 1 FROM events WHERE conversation_id = $1 AND seq = $2 AND at = $3 AND task_id = $4 \
+     AND agent_id = $5 AND kind = $6 AND v = $7 AND body = $8";
+
+/// A batch that is judged: what it writes, and the answers if it does.
+struct Judged {
+    plan: Plan,
+    first_event: Option<Vec<Cell>>,
+    verdicts: Vec<Verdict>,
+    desk: Desk,
+}
+
+/// What became of sending it.
+enum Sent {
+    Stored,
+    /// What must be so is not so; nothing is stored.
+    Refused,
+}
+
+impl Postgres {
+    pub(super) async fn commit_batch(&self, batch: Vec<Append>) -> Vec<Verdict> {
+        let proposals: Vec<Proposal> = batch.into_iter().map(Proposal::new).collect();
+        if proposals.is_empty() {
+            return Vec::new();
+        }
+        match self.judge_and_write(&proposals).await {
+            Ok(verdicts) => {
+                let is_news = |(p, verdict): (&Proposal, &Verdict)| p.fence == Fence::Inbox && verdict.is_ok();
+                if proposals.iter().zip(&verdicts).any(is_news) {
+                    self.wakeups.tell();
+                }
+                verdicts
+            }
+            Err(error) => proposals.iter().map(|_| Err(AppendError::Store(error.clone()))).collect(),
+        }
+    }
+
+    async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
+        let needs = Needs::of(proposals);
+        let (desk, _) = self.recent.lock().facts(&needs);
+        let judged = judged(desk, &needs, proposals)?;
+        if judged.plan.is_one_statement() && judged.verdicts.iter().all(Result::is_ok) {
+            let sent = self.settle(&judged, None).await.map_err(|failure| failure.during(WHAT))?;
+            if matches!(sent, Sent::Stored) {
+                self.recent.lock().learn(judged.desk);
+                return Ok(judged.verdicts);
+            }
+        }
+        for _ in 0..COLLISIONS_MAX {
+            if let Some(verdicts) = self.behind_locks(&needs, proposals).await? {
+                return Ok(verdicts);
+            }
+        }
+        let detail = "somebody else was always faster".to_owned();
+        Err(StoreError { kind: StoreErrorKind::Locked, what: WHAT, detail })
+    }
+
+    /// Judges by what is so behind the locks. Nothing if somebody else stored meanwhile what cannot be locked: a new
+    /// conversation, a message.
+    async fn behind_locks(&self, needs: &Needs, proposals: &[Proposal]) -> Result<Option<Vec<Verdict>>, StoreError> {
+        let mut patience = self.connections.patience();
+        loop {
+            let mut sent = None;
+            let failure = match self.once_behind_locks(needs, proposals, &mut sent).await {
+                Ok(verdicts) => return Ok(verdicts),
+                Err(failure) => failure,
+            };
+            match sent {
+                // The end of the transaction was sent, and not answered.
+                Some(judged) if failure.is_broken() => {
+                    let settled = self.settle(&judged, Some(failure)).await.map_err(|failure| failure.during(WHAT))?;
+                    return Ok(match settled {
+                        Sent::Stored => {
+                            self.recent.lock().learn(judged.desk);
+                            Some(judged.verdicts)
+                        }
+                        Sent::Refused => None,
+                    });
+                }
+                _ => patience.after(failure).await.map_err(|failure| failure.during(WHAT))?,
+            }
+        }
+    }
+
+    async fn once_behind_locks(
+        &self,
+        needs: &Needs,
+        proposals: &[Proposal],
+        sent: &mut Option<Judged>,
+    ) -> Result<Option<Vec<Verdict>>, Failure> {
+        let mut held = self.connections.take().await?;
+        held.begin().await?;
+        let desk = facts(&mut held, needs).await?;
+        let judged = judged(desk, needs, proposals)?;
+        if judged.verdicts.iter().all(Result::is_err) {
+            held.roll_back().await;
+            return Ok(Some(judged.verdicts));
+        }
+        match write(&mut held, &judged.plan).await {
+            Ok(true) => {}
+            // Somebody else was faster with a new conversation or a message.
+            Ok(false) => return Ok(None),
+            Err(failure) if failure.is_constraint() => {
+                held.roll_back().await;
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        }
+        let judged = sent.insert(judged);
+        held.commit().await?;
+        self.recent.lock().learn(std::mem::take(&mut judged.desk));
+        Ok(Some(std::mem::take(&mut judged.verdicts)))
+    }
+
+    /// Sends a batch until it is known what became of it. `unknown`: it was sent before, and there was no answer.
+    async fn settle(&self, judged: &Judged, unknown: Option<Failure>) -> Result<Sent, Failure> {
+        let mut patience = self.connections.patience();
+        let mut is_known = unknown.is_none();
+        let mut failed = unknown;
+        loop {
+            if let Some(failure) = failed.take() {
+                is_known &= !failure.is_broken();
+                pause(&mut patience, failure, is_known).await?;
+            }
+            match self.send(judged).await {
+                Ok(true) => return Ok(Sent::Stored),
+                Ok(false) if is_known => return Ok(Sent::Refused),
+                Ok(false) => match self.is_ours(judged).await {
+                    Ok(true) => return Ok(Sent::Stored),
+                    Ok(false) => return Ok(Sent::Refused),
+                    Err(failure) => failed = Some(failure),
+                },
+                Err(failure) => failed = Some(failure),
+            }
+        }
+    }
+
+    /// Sends a batch once. Whether it is stored; not, if what must be so is not so.
+    async fn send(&self, judged: &Judged) -> Result<bool, Failure> {
+        let mut held = self.connections.take().await?;
+        let written = if judged.plan.is_one_statement() {
+            write(&mut held, &judged.plan).await
+        } else {
+            held.begin().await?;
+            match write(&mut held, &judged.plan).await {
+                Ok(true) => held.commit().await.map(|()| true),
+                other => {
+                    held.roll_back().await;
+                    other
+                }
+            }
+        };
+        match written {
+            Err(failure) if failure.is_constraint() => Ok(false),
+            written => written,
+        }
+    }
+
+    /// Whether what stands at the first place that a batch wanted is its event.
+    async fn is_ours(&self, judged: &Judged) -> Result<bool, Failure> {
+        let Some(event) = &judged.first_event else { return Ok(false) };
+        let mut held = self.connections.take().await?;
+        let rows = held.rows(IS_OURS, Bound::of(event.clone()).finish()?).await?;
+        Ok(!rows.is_empty())
+    }
+}
+
+/// Waits before a batch is sent again, or says that its fate is not known.
+async fn pause(patience: &mut Patience, failure: Failure, is_known: bool) -> Result<(), Failure> {
+    match patience.after(failure).await {
+        Err(failure) if !is_known => {
+            let error = failure.during(WHAT);
+            let detail = format!("whether it is stored is not known: {}", error.detail);
+            Err(Failure::Answer(StoreError { detail, ..error }))
+        }
+        other => other,
+    }
+}
+
+/// The verdict on each append, and what the admitted ones write if everything is as the desk has it.
+fn judged(mut desk: Desk, needs: &Needs, proposals: &[Proposal]) -> Result<Judged, StoreError> {
+    let mut rows = guards(needs, &desk);
+    let verdicts = judge(&mut desk, proposals);
+    rows.extend(writes(proposals, &verdicts)?.rows());
+    let first_event = rows.iter().find(|(kind, _)| *kind == Kind::Event).map(|(_, cells)| cells.clone());
+    Ok(Judged { plan: Plan::of(rows), first_event, verdicts, desk })
+}
+
+/// Whether everything was written.
+async fn write(held: &mut Held<'_>, plan: &Plan) -> Result<bool, Failure> {
+    for statement in plan.statements() {
+        let statement = statement?;
+        let rows = held.rows_of(statement.text, statement.bound).await?;
+        let is_agreed = rows.first().is_some_and(|row| Columns::of(row).flag().unwrap_or_default());
+        if !is_agreed {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Locks the conversations, and then reads what else the batch is judged by: each question sees what was committed before it
+/// was asked, so the locks come first.
+async fn facts(held: &mut Held<'_>, needs: &Needs) -> Result<Desk, Failure> {
+    let mut desk = Desk::default();
+    let heads: Vec<Uuid> = needs.conversations.iter().map(|id| id.uuid()).collect();
+    let mut questions = vec![(LOCK_HEADS, Bound::default().ids(heads))];
+    if !needs.messages.is_empty() {
+        let (users, clients): (Vec<String>, Vec<String>) =
+            needs.messages.iter().map(|(user, client)| (user.as_str().to_owned(), client.clone())).unzip();
+        questions.push((READ_MESSAGES, Bound::default().words(&users).words(&clients)));
+    }
+    for (sql, ids) in [
+        (READ_TASKS, needs.tasks.iter().map(|id| id.uuid()).collect::<Vec<_>>()),
+        (READ_INTENTS, needs.intents.iter().map(|id| id.uuid()).collect()),
+    ] {
+        if !ids.is_empty() {
+            questions.push((sql, Bound::default().ids(ids)));
+        }
+    }
+    for (sql, bound) in questions {
+        for row in held.rows(sql, bound.finish()?).await? {
+            learn_fact(&mut desk, &mut Columns::of(&row))?;
+        }
+    }
+    Ok(desk)
+}

@@ -1,0 +1,145 @@
+//! The database's errors in the port's words. No text here holds a password: the driver's errors do not repeat the address,
+//! and the server's do not know it.
+
+use annie_core::ports::{StoreError, StoreErrorKind};
+use sqlx::migrate::MigrateError;
+
+use crate::sql::corrupt;
+
+/// What went wrong: in the database or on the way there, or with what it answered.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Database(sqlx::Error),
+    /// Nobody answers, or not in time.
+    Silent(&'static str),
+    Answer(StoreError),
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl Failure {
+    /// While doing `what`.
+    pub fn during(self, what: &'static str) -> StoreError {
+        match self {
+            Self::Database(error) => StoreError { kind: kind_of(&error), what, detail: error.to_string() },
+            Self::Silent(detail) => StoreError { kind: StoreErrorKind::Unavailable, what, detail: detail.to_owned() },
+            Self::Answer(error) => error,
+        }
+    }
+
+    /// Whether the connection is gone. What was under way may have been done.
+    pub fn is_broken(&self) -> bool {
+        match self {
+            Self::Database(error) => match error {
+                sqlx::Error::Database(_) => is_ended(code_of(error).unwrap_or_default()),
+                sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) => true,
+                _ => false,
+            },
+            Self::Silent(_) => true,
+            Self::Answer(_) => false,
+        }
+    }
+
+    /// Whether the same may work at once: two transactions were in each other's way, and this one was undone.
+    pub fn is_collision(&self) -> bool {
+        matches!(self, Self::Database(error) if matches!(code_of(error), Some("40001" | "40P01")))
+    }
+
+    /// Whether a constraint of a table forbids a write.
+    pub fn is_constraint(&self) -> bool {
+        matches!(self, Self::Database(error) if code_of(error).is_some_and(|code| code.starts_with("23")))
+    }
+}
+
+/// The tables could not be brought up to date.
+pub(super) fn failed_migration(error: MigrateError) -> StoreError {
+    const WHAT: &str = "bringing the tables up to date";
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => Failure::from(error).during(WHAT),
+        MigrateError::VersionMissing(version) => {
+            corrupt(WHAT, format!("the database was written by a newer Annie: it has migration {version}"))
+        }
+        error => corrupt(WHAT, error),
+    }
+}
+
+fn code_of(error: &sqlx::Error) -> Option<&str> {
+    // The driver's own code is borrowed from the error; a copy is only made by other databases' drivers.
+    match error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+        Some(error) => Some(error.code()),
+        None => None,
+    }
+}
+
+/// The server ends the connection, or is not there yet.
+fn is_ended(code: &str) -> bool {
+    code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04")
+}
+
+fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
+    match error {
+        sqlx::Error::Database(_) => code_of(error).map_or(StoreErrorKind::Internal, kind_of_code),
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Corrupt,
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::Configuration(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => StoreErrorKind::Unavailable,
+        _ => StoreErrorKind::Internal,
+    }
+}
+
+/// By the classes of PostgreSQL's appendix A.
+fn kind_of_code(code: &str) -> StoreErrorKind {
+    match code {
+        "53100" => StoreErrorKind::Full,
+        // Serialization, deadlock, lock_timeout, statement_timeout.
+        "40001" | "40P01" | "55P03" | "57014" => StoreErrorKind::Locked,
+        // A server that only reads, nobody by this name, no such database, no right.
+        "25006" | "3D000" | "42501" => StoreErrorKind::Unavailable,
+        code if is_ended(code) => StoreErrorKind::Unavailable,
+        // Data corrupted, index corrupted.
+        "XX001" | "XX002" => StoreErrorKind::Corrupt,
+        code => match code.get(..2) {
+            // Who may sign in; resources; the system below.
+            Some("28" | "53" | "58") => StoreErrorKind::Unavailable,
+            _ => StoreErrorKind::Internal,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_told_in_the_ports_words() {
+        for (code, kind) in [
+            ("53100", StoreErrorKind::Full),
+            ("53300", StoreErrorKind::Unavailable),
+            ("57P01", StoreErrorKind::Unavailable),
+            ("57P03", StoreErrorKind::Unavailable),
+            ("08006", StoreErrorKind::Unavailable),
+            ("28P01", StoreErrorKind::Unavailable),
+            ("55P03", StoreErrorKind::Locked),
+            ("57014", StoreErrorKind::Locked),
+            ("XX001", StoreErrorKind::Corrupt),
+            ("42P01", StoreErrorKind::Internal),
+            ("22P05", StoreErrorKind::Internal),
+        ] {
+            assert_eq!(kind_of_code(code), kind, "{code}");
+        }
+    }
+}

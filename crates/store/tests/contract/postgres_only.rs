@@ -1,0 +1,563 @@
+//! What only a database of many processes has: two of them at once, connections that break, a server that is restarted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use annie_core::{
+    event::{Event, EventBody, NewEvent, Scope},
+    ids::{ConversationId, Epoch, Seq},
+    ports::{
+        Append, AppendError, Appended, Log, Memories, MemoryCategory, MemoryQuery, NewMemory, NewTodo, Outbox, Records,
+        Store, StoreErrorKind, TodoQuery, Todos,
+    },
+    skill::Effect,
+    time::Micros,
+};
+use annie_store::{PostgresOptions, PostgresStore};
+use annie_testkit::postgres::{Database, Options, Server, database};
+use sqlx::{Connection, Executor, PgConnection, Row};
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::{
+    make::*,
+    stores::{at, quick},
+};
+
+/// Long enough for anything that is going to happen.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Two processes on one database.
+async fn two() -> Option<(Arc<PostgresStore>, Arc<PostgresStore>, Database)> {
+    let database = database().await?;
+    let (one, other) = (at(&database.url).await, at(&database.url).await);
+    Some((Arc::new(one), Arc::new(other), database))
+}
+
+async fn beside(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.unwrap()
+}
+
+async fn all(store: &dyn Store, conversation: ConversationId) -> Vec<Event> {
+    store.events(Scope::Operator, conversation, Seq(0), u32::MAX).await.unwrap()
+}
+
+fn is_dense(events: &[Event]) -> bool {
+    events.iter().zip(1..).all(|(event, seq)| event.seq.0 == seq)
+}
+
+fn message(n: u128) -> NewEvent {
+    received(task(n), &task(n).to_string(), "Hello there", 1)
+}
+
+/// Which owner wrote it.
+fn signed(epoch: Epoch) -> NewEvent {
+    answered(task(0), &epoch.0.to_string(), 2)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racing_owners_write_only_while_they_own() {
+    let Some((one, other, _database)) = two().await else { return };
+    let c = conversation(1);
+    commit(&*one, inbox(c, "ann", vec![message(1)])).await.unwrap();
+    let mut racers = JoinSet::new();
+    for n in 0..8 {
+        let store = Arc::clone(if n % 2 == 0 { &one } else { &other });
+        racers.spawn(async move {
+            let mut claimed = Vec::new();
+            for _ in 0..25 {
+                let epoch = store.claim(c, node(n)).await.unwrap().unwrap().epoch;
+                claimed.push(epoch);
+                for _ in 0..3 {
+                    match commit(&*store, owned(c, "ann", epoch, vec![signed(epoch)])).await {
+                        Ok(_) => {}
+                        Err(AppendError::Fenced) => break,
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            }
+            claimed
+        });
+    }
+    let epochs: Vec<Epoch> = racers.join_all().await.into_iter().flatten().collect();
+    assert_eq!(epochs.iter().map(|e| e.0).collect::<BTreeSet<_>>(), (1..=200).collect());
+    let stored = all(&*one, c).await;
+    assert!(is_dense(&stored));
+    let writers: Vec<u64> = stored
+        .iter()
+        .filter_map(|event| match &event.body {
+            EventBody::Answered { text, .. } => text.parse().ok(),
+            _ => None,
+        })
+        .collect();
+    assert!(writers.is_sorted(), "an earlier owner wrote behind a later one: {writers:?}");
+    assert!(writers.len() > 8, "{writers:?}");
+}
+
+#[tokio::test]
+async fn an_owner_that_was_frozen_while_another_took_over_writes_nothing() {
+    let Some((one, other, _database)) = two().await else { return };
+    for n in 0..100 {
+        let c = conversation(n);
+        let old = opened(&*one, c, "ann", task(n), 1).await;
+        commit(&*one, owned(c, "ann", old, vec![started(task(n), 2)])).await.unwrap();
+        let new = other.claim(c, node(2)).await.unwrap().unwrap().epoch;
+        let batch = vec![
+            owned(c, "ann", old, vec![answered(task(n), "stale", 3)]),
+            inbox(conversation(1_000 + n), "ann", vec![message(1_000 + n)]),
+        ];
+        assert_eq!(one.commit(batch).await, [Err(AppendError::Fenced), Ok(Appended { first: Seq(1) })]);
+        assert_eq!(length(&*one, c).await, 2);
+        commit(&*other, owned(c, "ann", new, vec![answered(task(n), "fresh", 3)])).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_in_opposite_orders_do_not_wait_for_each_other_in_a_circle() {
+    const CONVERSATIONS: u128 = 24;
+    const ROUNDS: u128 = 40;
+    let Some((one, other, database)) = two().await else { return };
+    let mut writers = JoinSet::new();
+    for (n, store) in [&one, &other, &one, &other].into_iter().enumerate() {
+        let store = Arc::clone(store);
+        writers.spawn(async move {
+            for round in 0..ROUNDS {
+                let number = |c: u128| (n as u128) << 48 | round << 32 | c;
+                // Half of them are new in each round.
+                let mut batch: Vec<Append> = (0..CONVERSATIONS)
+                    .map(|c| {
+                        let id = conversation(if c % 2 == 0 { c } else { 100 + round * CONVERSATIONS + c });
+                        inbox(id, "ann", vec![message(number(c))])
+                    })
+                    .collect();
+                if n % 2 == 0 {
+                    batch.reverse();
+                }
+                for answer in store.commit(batch).await {
+                    answer.unwrap();
+                }
+            }
+        });
+    }
+    writers.join_all().await;
+    for c in 0..CONVERSATIONS {
+        if c % 2 == 0 {
+            let stored = all(&*one, conversation(c)).await;
+            assert!(is_dense(&stored) && stored.len() == 4 * ROUNDS as usize, "{}", stored.len());
+        }
+    }
+    let mut db = beside(&database.url).await;
+    db.execute("SELECT pg_stat_clear_snapshot()").await.unwrap();
+    let deadlocks: i64 =
+        sqlx::query_scalar("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
+    assert_eq!(deadlocks, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_comes_to_two_processes_at_once_is_received_once() {
+    let Some((one, other, _database)) = two().await else { return };
+    for n in 0..40 {
+        let send = |store: &Arc<PostgresStore>, c: u128, t: u128| {
+            let (store, name) = (Arc::clone(store), n.to_string());
+            async move { commit(&*store, inbox(conversation(c), "ann", vec![received(task(t), &name, "x", 1)])).await }
+        };
+        // Now the same conversation, now two.
+        let there = if n % 2 == 0 { 2 * n } else { 2 * n + 1 };
+        let answers = tokio::join!(send(&one, 2 * n, 2 * n), send(&other, there, 2 * n + 1));
+        let is_repeat =
+            |answer: &Result<_, _>| matches!(answer, Err(AppendError::Duplicate { same, .. }) if *same == (n % 2 == 0));
+        assert!(
+            (answers.0.is_ok() && is_repeat(&answers.1)) || (answers.1.is_ok() && is_repeat(&answers.0)),
+            "{n}: {answers:?}"
+        );
+    }
+    assert_eq!(one.tasks(of("ann"), false, Micros(i64::MAX), 1_000).await.unwrap().len(), 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_once_run_is_started_by_one_of_two_processes() {
+    let Some((one, other, _database)) = two().await else { return };
+    let c = conversation(1);
+    let epoch = opened(&*one, c, "ann", task(1), 1).await;
+    for n in 0..40 {
+        let plan = plans(task(1), vec![planned(intent(n), "mail.send", Effect::Once)], 2);
+        commit(&*one, owned(c, "ann", epoch, vec![plan])).await.unwrap();
+        // What another process with the same epoch would do: there is none, and the store does not rely on it.
+        let start = |store: &Arc<PostgresStore>| {
+            let store = Arc::clone(store);
+            async move { commit(&*store, owned(c, "ann", epoch, vec![run_started(task(1), intent(n), 3)])).await }
+        };
+        let answers = tokio::join!(start(&one), start(&other));
+        let refused = Err(AppendError::AlreadyStarted(intent(n)));
+        assert!(
+            (answers.0.is_ok() && answers.1 == refused) || (answers.1.is_ok() && answers.0 == refused),
+            "{n}: {answers:?}"
+        );
+    }
+    assert!(one.intents(task(1)).await.unwrap().iter().all(|intent| intent.attempts == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_open_an_empty_database_at_once() {
+    let Some(database) = database().await else { return };
+    let mut opening = JoinSet::new();
+    for _ in 0..4 {
+        let url = database.url.clone();
+        opening.spawn(async move { at(&url).await });
+    }
+    for store in opening.join_all().await {
+        store.ping().await.unwrap();
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn todos_and_memories_of_two_processes_have_their_own_numbers() {
+    let Some((one, other, _database)) = two().await else { return };
+    let mut makers = JoinSet::new();
+    for n in 0..40 {
+        let store = Arc::clone(if n % 2 == 0 { &one } else { &other });
+        makers.spawn(async move {
+            let todo = NewTodo { title: n.to_string(), ..NewTodo::default() };
+            let made = store.create_todo(user("ann"), intent(n / 2), todo, Micros(1)).await.unwrap();
+            let content = format!("Fact {} of them all", n / 2);
+            let fact = NewMemory { content, tags: vec![], category: MemoryCategory::Fact, importance: 0.5 };
+            let saved = store.save_memory(user("ann"), intent(n / 2), fact, Micros(1)).await.unwrap();
+            (made.number, saved.memory.number)
+        });
+    }
+    let numbers = makers.join_all().await;
+    let each = |of: fn(&(u64, u64)) -> u64| {
+        let mut counts = BTreeMap::<u64, u32>::new();
+        numbers.iter().for_each(|n| *counts.entry(of(n)).or_default() += 1);
+        counts
+    };
+    assert_eq!(each(|n| n.0), (1..=20).map(|n| (n, 2)).collect());
+    assert_eq!(each(|n| n.1), (1..=20).map(|n| (n, 2)).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_are_notified_by_one_of_two_processes() {
+    let Some((one, other, _database)) = two().await else { return };
+    for n in 0..20 {
+        let c = conversation(n);
+        let epoch = opened(&*one, c, "ann", task(n), 1).await;
+        let finish = vec![started(task(n), 2), answered(task(n), "Done.", 3)];
+        commit(&*one, owned(c, "ann", epoch, finish)).await.unwrap();
+        let words: Vec<_> = one.outbox(9).await.unwrap().iter().map(|word| (word.id, word.task)).collect();
+        let tell = |store: &Arc<PostgresStore>, words: Vec<_>| {
+            let store = Arc::clone(store);
+            async move { store.notify(user("ann"), "Done.".into(), words, Micros(4)).await.unwrap() }
+        };
+        let told = tokio::join!(tell(&one, words.clone()), tell(&other, words));
+        assert!(told.0.is_some() != told.1.is_some(), "{told:?}");
+    }
+    assert_eq!(one.notifications(user("ann"), 0, 99).await.unwrap().len(), 20);
+}
+
+/// Appends until told to stop; each answer and what was asked. `n` counts from a number of the caller's own.
+async fn append_until(store: Arc<PostgresStore>, stop: Arc<AtomicBool>, n: u128) -> Vec<(ConversationId, u128, bool)> {
+    let mut done = Vec::new();
+    for round in 0.. {
+        if stop.load(SeqCst) {
+            break;
+        }
+        let number = n << 48 | round;
+        let c = conversation(if round % 3 == 0 { n } else { 1_000 + (n << 32) + round });
+        let answer = commit(&*store, inbox(c, "ann", vec![message(number)])).await;
+        match &answer {
+            Ok(_) => {}
+            Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Unavailable => {}
+            Err(e) => panic!("{e}"),
+        }
+        done.push((c, number, answer.is_ok()));
+    }
+    done
+}
+
+/// Every append that was answered with success is stored, and nothing is stored twice.
+async fn assert_stored_once(store: &PostgresStore, done: Vec<(ConversationId, u128, bool)>) {
+    assert!(done.iter().filter(|(.., is_ok)| *is_ok).count() > 0);
+    let mut stored = BTreeMap::new();
+    for (c, n, is_ok) in done {
+        let events = match stored.entry(c) {
+            std::collections::btree_map::Entry::Occupied(old) => old.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => new.insert(all(store, c).await),
+        };
+        assert!(is_dense(events));
+        let times = events.iter().filter(|event| event.task == task(n)).count();
+        assert!(times == 1 || (times == 0 && !is_ok), "{n} is stored {times} times, answered {is_ok}");
+        let row = store.task(Scope::Operator, task(n)).await.unwrap();
+        assert_eq!(row.is_some(), times == 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_in_the_middle_lose_and_double_nothing() {
+    let Some((one, other, database)) = two().await else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = JoinSet::new();
+    for n in 0..6 {
+        let store = Arc::clone(if n % 2 == 0 { &one } else { &other });
+        writers.spawn(append_until(store, Arc::clone(&stop), n));
+    }
+    let mut db = beside(&database.url).await;
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        WHERE datname = current_database() AND application_name = 'annie' AND pid <> pg_backend_pid()";
+    let mut cuts = 0;
+    while cuts < 300 {
+        let row = db.fetch_one(cut).await.unwrap();
+        cuts += row.get::<i64, _>(0);
+    }
+    stop.store(true, SeqCst);
+    let done: Vec<_> = writers.join_all().await.into_iter().flatten().collect();
+    let failed = done.iter().filter(|(.., is_ok)| !is_ok).count();
+    assert_eq!(failed, 0, "of {}", done.len());
+    assert_stored_once(&one, done).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_started_again_loses_and_doubles_nothing() {
+    let Some(server) = Server::start(Options::default()).await else { return };
+    let url = server.database().await;
+    let store = Arc::new(at(&url).await);
+    // Between commits: the next call works.
+    let c = conversation(999);
+    let epoch = opened(&*store, c, "ann", task(999), 1).await;
+    let again = Arc::clone(&server);
+    tokio::task::spawn_blocking(move || (again.stop_fast(), again.start_again())).await.unwrap();
+    assert_eq!(length(&*store, c).await, 1);
+    commit(&*store, owned(c, "ann", epoch, vec![started(task(999), 2)])).await.unwrap();
+    // During commits.
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut writers = JoinSet::new();
+    for n in 0..4 {
+        writers.spawn(append_until(Arc::clone(&store), Arc::clone(&stop), n));
+    }
+    for round in 0..3 {
+        // Until something has been stored since the last time.
+        while store.task(Scope::Operator, task(round)).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let again = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || (again.kill(), again.start_again())).await.unwrap();
+        store.ping().await.unwrap();
+    }
+    stop.store(true, SeqCst);
+    let done = writers.join_all().await.into_iter().flatten().collect();
+    assert_stored_once(&store, done).await;
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_unavailable_and_its_password_is_not_told() {
+    let Some(database) = database().await else { return };
+    let wrong = database.url_tcp.replacen("the-password-of-the-test", "s3cret-but-wrong", 1);
+    assert_ne!(wrong, database.url_tcp);
+    let options = PostgresOptions { connect_ms_max: 200, ..PostgresOptions::default() };
+    let nobody = "postgres://ann:s3cret@127.0.0.1:1/annie".to_owned();
+    let unknown = database.url_tcp.replace("/annie_", "/no_such_");
+    for url in [wrong, nobody, unknown] {
+        let Err(error) = PostgresStore::open(&url.parse().unwrap(), options).await else { continue };
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        let said = format!("{error} {error:?}");
+        assert!(!said.contains("s3cret") && !said.contains("the-password-of-the-test"), "{said}");
+    }
+    let store = PostgresStore::open(&database.url_tcp.parse().unwrap(), options).await.unwrap();
+    store.close().await;
+    store.close().await;
+    assert_eq!(store.ping().await.unwrap_err().kind, StoreErrorKind::Unavailable);
+    let refused = commit(&store, inbox(conversation(1), "ann", vec![message(1)])).await;
+    assert!(matches!(refused, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Unavailable));
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_annie_is_refused() {
+    let Some(database) = database().await else { return };
+    at(&database.url).await.close().await;
+    let sql = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+        VALUES (9999, 'future', true, '\\x00', 0)";
+    beside(&database.url).await.execute(sql).await.unwrap();
+    let refused = PostgresStore::open(&database.url.parse().unwrap(), PostgresOptions::default()).await.err().unwrap();
+    assert_eq!(refused.kind, StoreErrorKind::Corrupt, "{refused}");
+    assert!(refused.detail.contains("newer Annie"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_row_that_is_locked_for_too_long_is_locked_for_now() {
+    let Some(database) = database().await else { return };
+    let options = PostgresOptions { statement_ms_max: 100, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
+    let epoch = opened(&store, conversation(1), "ann", task(1), 1).await;
+    let mut db = beside(&database.url).await;
+    db.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
+    let owner = || owned(conversation(1), "ann", epoch, vec![started(task(1), 2)]);
+    let refused = commit(&store, owner()).await;
+    assert!(matches!(&refused, Err(AppendError::Store(e)) if e.kind == StoreErrorKind::Locked), "{refused:?}");
+    db.execute("ROLLBACK").await.unwrap();
+    assert_eq!(commit(&store, owner()).await, Ok(Appended { first: Seq(2) }));
+}
+
+#[tokio::test]
+async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
+    let Some(database) = database().await else { return };
+    let store = at(&database.url).await;
+    opened(&store, conversation(1), "ann", task(1), 1).await;
+    for polls in 1..60_u128 {
+        let batch = vec![
+            inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
+            inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
+        ];
+        let mut commit = store.commit(batch);
+        for _ in 0..polls {
+            let ended = std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx).is_ready())).await;
+            if ended {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(commit);
+        // Waits for the row, and so for whatever is still under way.
+        store.claim(conversation(1), node(1)).await.unwrap();
+        let first = store.task(Scope::Operator, task(100 + polls)).await.unwrap();
+        let second = store.task(Scope::Operator, task(200 + polls)).await.unwrap();
+        assert_eq!(first.is_some(), second.is_some(), "after {polls} polls");
+    }
+    assert!(commit(&store, inbox(conversation(1), "ann", vec![message(2)])).await.is_ok());
+    assert!(is_dense(&all(&store, conversation(1)).await));
+}
+
+#[tokio::test]
+async fn another_process_is_woken_by_a_message_and_by_a_connection_that_was_lost() {
+    let Some((one, other, database)) = two().await else { return };
+    // Listening itself wakes once: what was told before is not known.
+    timeout(LONG, other.woken()).await.unwrap();
+    commit(&*one, inbox(conversation(1), "ann", vec![message(1)])).await.unwrap();
+    timeout(LONG, other.woken()).await.unwrap();
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE datname = current_database() AND application_name = 'annie' AND query LIKE 'LISTEN%'";
+    let ended = beside(&database.url).await.fetch_all(cut).await.unwrap();
+    assert_eq!(ended.len(), 2, "each process listens");
+    timeout(LONG, other.woken()).await.unwrap();
+    // Until the new connection listens, a notification may be lost: it is only a hint.
+    let mut n = 1;
+    while timeout(Duration::from_millis(200), other.woken()).await.is_err() {
+        n += 1;
+        commit(&*one, inbox(conversation(1), "ann", vec![message(n)])).await.unwrap();
+    }
+}
+
+/// Sentences made of few words, so that they have many in common and weigh differently.
+fn corpus() -> Vec<(String, Vec<String>, f64)> {
+    let words = [
+        "meeting", "project", "Müller", "prefers", "coffee", "PR-42", "naïve", "boats", "running", "the", "report",
+        "Friday", "emails", "zebra", "office", "Straße", "数据", "it's", "agreed", "planning",
+    ];
+    let mut seed = 42_u64;
+    let mut next = move |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    (0..120)
+        .map(|n| {
+            // Earlier words come more often.
+            let mut often = || 1 + next(words.len());
+            let counts = (often() % 12 + 3, often() % 3);
+            let ranges: Vec<usize> = (0..counts.0).map(|_| often()).collect();
+            let text: Vec<&str> = ranges.into_iter().map(|range| words[next(range)]).collect();
+            let tags = (0..counts.1).map(|_| words[next(words.len())].to_lowercase()).collect();
+            (format!("{} {n}", text.join(" ")), tags, next(10) as f64 / 10.0)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_search_finds_the_same_in_the_same_order_as_sqlite_does() {
+    let Some(database) = database().await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let postgres = at(&database.url).await;
+    let sqlite = annie_store::SqliteStore::open(folder.path(), quick()).await.unwrap();
+    for (n, (content, tags, importance)) in corpus().into_iter().enumerate() {
+        let who = user(["ann", "bob"][n % 2]);
+        let memory = NewMemory { content, tags, category: MemoryCategory::Fact, importance };
+        let id = intent(n as u128);
+        let there = sqlite.save_memory(who.clone(), id, memory.clone(), Micros(n as i64)).await.unwrap();
+        assert_eq!(postgres.save_memory(who, id, memory, Micros(n as i64)).await.unwrap(), there);
+    }
+    for text in [
+        "project",
+        "the meeting",
+        "muller strasse",
+        "Naive RUN boat",
+        "zebra coffee friday",
+        "数据",
+        "it",
+        "17",
+        "plan",
+        "report emailing agreement office the the the",
+        "nobody",
+    ] {
+        for tags in [vec![], vec!["zebra".to_owned(), "coffee".to_owned()]] {
+            let query =
+                || MemoryQuery { text: text.to_owned(), tags: tags.clone(), limit: 30, ..MemoryQuery::default() };
+            let here = postgres.find_memories(user("ann"), query()).await.unwrap();
+            let there = sqlite.find_memories(user("ann"), query()).await.unwrap();
+            let numbers =
+                |hits: &[annie_core::ports::MemoryHit]| hits.iter().map(|h| h.memory.number).collect::<Vec<_>>();
+            assert_eq!(numbers(&here), numbers(&there), "{text}");
+            for (a, b) in here.iter().zip(&there) {
+                assert!((a.rank - b.rank).abs() < 1e-9, "{text}: {a:?} {b:?}");
+            }
+        }
+    }
+    // A copy brings memories without their index.
+    postgres.close().await;
+    beside(&database.url).await.execute("DELETE FROM _memory_terms").await.unwrap();
+    let postgres = at(&database.url).await;
+    let query = || MemoryQuery { text: "project zebra".to_owned(), limit: 30, ..MemoryQuery::default() };
+    let here = postgres.find_memories(user("bob"), query()).await.unwrap();
+    let there = sqlite.find_memories(user("bob"), query()).await.unwrap();
+    assert!(!here.is_empty());
+    assert_eq!(
+        here.iter().map(|h| h.memory.number).collect::<Vec<_>>(),
+        there.iter().map(|h| h.memory.number).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn a_text_with_the_character_zero_comes_back_as_it_was() {
+    let Some(database) = database().await else { return };
+    let store = at(&database.url).await;
+    let c = conversation(1);
+    let text = "zero \0 \u{10ffff} and \\u0000";
+    let event = received(task(1), "a", text, 1);
+    commit(&store, inbox(c, "ann", vec![event.clone()])).await.unwrap();
+    assert_eq!(all(&store, c).await[0].body, event.body);
+    assert_eq!(store.task(of("ann"), task(1)).await.unwrap().unwrap().title, text);
+    let said: String =
+        sqlx::query_scalar("SELECT text FROM messages").fetch_one(&mut beside(&database.url).await).await.unwrap();
+    assert!(said.starts_with("zero \u{fffd} ") && said.ends_with(" and \\u0000"), "{said}");
+    let todo = NewTodo { title: text.into(), tags: vec!["x\0y".into()], ..NewTodo::default() };
+    let made = store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
+    assert_eq!(made.title, text);
+    let query = || TodoQuery { tag: Some("x\0y".into()), text: "\0 \u{10ffff}".into(), limit: 9, ..TodoQuery::default() };
+    assert_eq!(store.find_todos(user("ann"), query()).await.unwrap(), [made]);
+    let memory = NewMemory {
+        content: text.into(),
+        tags: vec!["x\0y".into(), "z".into()],
+        category: MemoryCategory::Fact,
+        importance: 0.5,
+    };
+    let saved = store.save_memory(user("ann"), intent(1), memory, Micros(1)).await.unwrap();
+    assert_eq!(saved.memory.content, text);
+    let query = MemoryQuery { text: "zero".into(), tags: vec!["x\0y".into()], limit: 9, ..MemoryQuery::default() };
+    assert_eq!(store.find_memories(user("ann"), query).await.unwrap()[0].memory, saved.memory);
+}
