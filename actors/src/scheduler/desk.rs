@@ -92,7 +92,7 @@ pub(super) struct Desk {
     urgent: Vec<VecDeque<TaskId>>,
     pub entries: FixedMap<TaskId, Entry>,
     /// Open tasks that take no place: whose they are, and when they were first heard of. Others may wait for them.
-    asides: HashMap<TaskId, (UserId, Micros)>,
+    asides: FixedMap<TaskId, (UserId, Micros)>,
     /// Who waits for the end of a task.
     dependants: HashMap<TaskId, Vec<TaskId>>,
     pub deferred: BTreeSet<(Micros, TaskId)>,
@@ -115,7 +115,7 @@ impl Desk {
             line.set_slots(id(n), u32::try_from(leases.slots(n)).unwrap_or(u32::MAX));
             line
         });
-        Self {
+        let mut desk = Self {
             lines: lines.collect(),
             lobby: Lobby::new(limits.clone(), u32::try_from(leases.slots(0)).unwrap_or(u32::MAX)),
             urgent: vec![VecDeque::new(); backends],
@@ -125,14 +125,21 @@ impl Desk {
             leases,
             me,
             entries: FixedMap::default(),
-            asides: HashMap::new(),
+            asides: FixedMap::default(),
             dependants: HashMap::new(),
             deferred: BTreeSet::new(),
             ended: (VecDeque::new(), HashSet::new()),
             is_loaded: false,
             granted: 0,
             heard: 0,
+        };
+        // What a life has learned is the next one's, too.
+        for n in 0..backends {
+            for ran_ms in desk.leases.last_rounds(n) {
+                desk.learn(n, ran_ms);
+            }
         }
+        desk
     }
 
     // Tasks
@@ -477,8 +484,13 @@ impl Desk {
     /// A round is over: what it says about the next ones. Its permit is back already.
     pub fn observe(&mut self, backend: BackendId, ran_ms: u64) {
         let n = usize::from(backend.0);
+        self.leases.note_round(n, ran_ms);
+        self.learn(n, ran_ms);
+    }
+
+    fn learn(&mut self, n: usize, ran_ms: u64) {
         if let Some(line) = self.lines.get_mut(n) {
-            line.observe_round(backend, ran_ms);
+            line.observe_round(id(n), ran_ms);
         }
         if n == 0 {
             self.lobby.observe_round(ran_ms);

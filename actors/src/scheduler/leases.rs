@@ -3,7 +3,7 @@
 //! that is held, and forgets no request that a provider has counted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -56,7 +56,12 @@ struct Post {
     /// Its endpoint did not answer when it was asked whether it is there.
     is_unreachable: bool,
     last_error: Option<(ModelErrorKind, Micros)>,
+    /// How long its last rounds took, in milliseconds, oldest first.
+    rounds: VecDeque<u64>,
 }
+
+/// Rounds of a backend that a new life learns from.
+const ROUNDS_MAX: usize = 32;
 
 struct Lease {
     backend: BackendId,
@@ -123,6 +128,7 @@ impl Leases {
             health: Health::default(),
             is_unreachable: false,
             last_error: None,
+            rounds: VecDeque::new(),
         });
         let inner = Inner { posts: posts.collect(), ..Inner::default() };
         let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
@@ -349,6 +355,21 @@ impl Leases {
     }
 
     /// Keeps the first that is told.
+    /// A round took so long.
+    pub(super) fn note_round(&self, backend: usize, ran_ms: u64) {
+        if let Some(post) = self.inner.lock().posts.get_mut(backend) {
+            if post.rounds.len() == ROUNDS_MAX {
+                post.rounds.pop_front();
+            }
+            post.rounds.push_back(ran_ms);
+        }
+    }
+
+    /// How long the last rounds took, oldest first.
+    pub(super) fn last_rounds(&self, backend: usize) -> Vec<u64> {
+        self.inner.lock().posts.get(backend).map(|post| post.rounds.iter().copied().collect()).unwrap_or_default()
+    }
+
     pub(super) fn note_downtime(&self, downtime: Downtime) {
         self.inner.lock().downtime.get_or_insert(downtime);
     }

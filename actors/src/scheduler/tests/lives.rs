@@ -132,6 +132,22 @@ async fn a_table_that_cannot_be_read_is_tried_again_every_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_life_knows_how_long_a_round_usually_takes() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    for _ in 0..40 {
+        world.take(1, NORMAL, &[]).await.give_back(7_000, Verdict::Fine);
+    }
+    let usual = async || world.stand(1).await.expect("it is known").round_ms;
+    let learned = usual().await;
+    assert!((6_500..7_500).contains(&learned), "{learned}");
+    let start = world.now();
+    world.table.rows.lock().push(row(1, TaskState::Running, start, json!({"started_at": start})));
+    world.kill().await;
+    world.loaded().await;
+    assert!(usual().await.abs_diff(learned) < 100, "{} instead of {learned}", usual().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_table_that_does_not_answer_is_asked_again() {
     let parts = Parts::of(&[("gpu", 1)]);
     let (_open, shut) = watch::channel(true);
