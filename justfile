@@ -40,3 +40,7 @@ chat:
 # Runs the server on loopback
 serve:
     cargo run --release -- serve
+
+# Takes out what keeps each invariant, one after the other, and wants its tests to fail
+without *ARGS:
+    scripts/without.py {{ARGS}}

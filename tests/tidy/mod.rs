@@ -8,4 +8,5 @@ mod effects;
 mod lexer;
 mod sizes;
 mod tree;
+mod without;
 mod words;

@@ -1,0 +1,56 @@
+//! The list of what keeps each invariant stays true of the code: what is to be taken out is there.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::tree::{all_well, read, sources};
+
+/// Kept by nothing yet: see ARCHITECTURE.md.
+const OPEN: &[u32] = &[18];
+const LAST: u32 = 19;
+
+#[derive(Deserialize)]
+struct List {
+    mechanism: Vec<Mechanism>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mechanism {
+    invariant: u32,
+    what: String,
+    file: String,
+    old: String,
+    new: String,
+    package: String,
+    tests: Vec<String>,
+}
+
+#[test]
+fn what_keeps_an_invariant_can_be_taken_out_as_the_list_says() {
+    let list: List = toml::from_str(&read("tests/without/mechanisms.toml")).expect("a list");
+    let mut wrong = Vec::new();
+    for one in &list.mechanism {
+        let places = read(&one.file).matches(&one.old).count();
+        if places != 1 || one.new == one.old {
+            wrong.push(format!("{}: `old` of \"{}\" stands there {places} times", one.file, one.what));
+        }
+        if !["annie", "annie-actors", "annie-core", "annie-store"].contains(&one.package.as_str()) {
+            wrong.push(format!("{}: no package", one.package));
+        }
+        for test in &one.tests {
+            let name = test.rsplit("::").find(|part| !part.is_empty()).expect("a name");
+            let is_there = sources()
+                .iter()
+                .any(|s| s.text.contains(&format!("fn {name}(")) || s.path.ends_with(&format!("/{name}.rs")));
+            if !is_there {
+                wrong.push(format!("there is no test {test}"));
+            }
+        }
+    }
+    let kept: BTreeSet<u32> = list.mechanism.iter().map(|m| m.invariant).collect();
+    let missing = (1..=LAST).filter(|n| !kept.contains(n) && !OPEN.contains(n));
+    wrong.extend(missing.map(|n| format!("invariant {n} has no mechanism")));
+    all_well("tests/without/mechanisms.toml", &wrong);
+}
