@@ -160,6 +160,47 @@ async fn an_operation_without_a_result_is_told_of_once_whoever_dies() {
 }
 
 #[tokio::test]
+async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_longer_finds_its_way() {
+    let mut parts = WorldParts::new(|request, _| {
+        Ok(match request.messages.last() {
+            Some(Message::User { text, .. }) if !text.starts_with('[') => {
+                calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "the coffee"}}))])
+            }
+            _ => secretary(request),
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    let grant: Arc<std::sync::Mutex<Option<OperationGrant>>> = Arc::default();
+    let given = grant.clone();
+    parts.skills = Arc::new(FakeSkills::new(move |call| {
+        *given.lock().expect("not poisoned") = Some(call.operation.clone());
+        Deed::Hang
+    }));
+    let world = parts.start().await;
+    let said = world.say("order coffee").await;
+    let OperationGrant { id, key, .. } =
+        eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await;
+    let early = world.kernel.finish_operation(id, &key, result("Delivered.")).await;
+    assert!(matches!(early, Err(KernelError::Unavailable(_))), "{early:?}");
+    world.kernel.crash().await;
+
+    let world = parts.start().await;
+    let answer = world.answer(&said).await;
+    assert!(answer.contains("not known whether it took effect"), "{answer}");
+    assert_eq!(world.kernel.operations(own(), false, Micros(i64::MAX), 10).await.expect("readable"), []);
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
+    assert!(world.answer(&came).await.contains("Delivered."));
+    let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");
+    assert_eq!((again.task, again.repeated, came.conversation), (came.task, true, said.conversation));
+    let other = world.kernel.finish_operation(id, &key, result("Spilled.")).await;
+    assert!(matches!(&other, Err(KernelError::Stale(why)) if why.contains("another result")), "{other:?}");
+    let log = world.log(said.conversation).await;
+    assert_eq!((resumptions(&log), parts.skills.most("test.send")), (1, 1));
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
 async fn an_operation_expires_by_itself() {
     let (parts, _clock) = parts(60);
     let world = parts.start().await;

@@ -4,13 +4,16 @@ use annie_core::{
     event::Scope,
     ids::{OperationId, UserId},
     outcome::Outcome,
-    ports::{OperationGrant, OperationRow},
+    ports::{IntentRow, IntentState, OperationGrant, OperationRow, TaskRow},
     time::Micros,
 };
 use serde_json::Value;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
 use crate::{expiry::about, letters::message_of};
+
+/// Tasks whose runs are looked through for one that broke off. Only whoever has a key makes anybody look.
+const RUNS_TASKS_MAX: usize = 10_000;
 
 /// What came of an operation.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,8 +52,8 @@ impl Kernel {
     /// and its user is told of the answer. The same result again is acknowledged again.
     ///
     /// # Errors
-    /// `NotFound` if there is no such operation or the key is not its key, or nothing of it is stored yet; `Stale` if
-    /// its time is up, or it had another result; otherwise as [`Kernel::submit`].
+    /// `NotFound` if there is no such operation or the key is not its key; `Unavailable` while the run that started it has
+    /// no receipt; `Stale` if its time is up, or it had another result; otherwise as [`Kernel::submit`].
     pub async fn finish_operation(
         &self,
         id: OperationId,
@@ -60,7 +63,9 @@ impl Kernel {
         if !self.wiring.operations.fits(id, key) {
             return Err(KernelError::NotFound("operation"));
         }
-        let row = self.operation(Scope::Operator, id).await?;
+        let Some(row) = self.wiring.store.operation(Scope::Operator, id).await? else {
+            return self.finish_broken_off(id, &result).await;
+        };
         let text = result.told(&row)?;
         if row.closed_by.is_none() {
             if row.expires_at <= self.now() {
@@ -82,8 +87,55 @@ impl Kernel {
                 Ok(Submitted::repeat(task, row.conversation, first.seq, first.inbound.priority))
             }
             _ if row.closed_at.is_some_and(|at| at >= row.expires_at) => Err(expired(&row)),
-            _ => Err(KernelError::Stale(format!("operation {id} has had another result already"))),
+            _ => Err(had_another(id)),
         }
+    }
+
+    /// The result of an operation whose run broke off before anybody knew that it would take longer: what it did is
+    /// unknown, and whoever has the key knows.
+    async fn finish_broken_off(&self, id: OperationId, result: &OperationResult) -> Result<Submitted, KernelError> {
+        let (task, intent) = self.run_of(id).await?.ok_or(KernelError::NotFound("operation"))?;
+        match intent.state {
+            IntentState::Planned | IntentState::Started => {
+                let why = "the run that started the operation is not over yet; send the result again";
+                return Err(KernelError::Unavailable(why.to_owned()));
+            }
+            IntentState::Done => return Err(KernelError::NotFound("operation")),
+            IntentState::Unknown => {}
+        }
+        let row = OperationRow {
+            id,
+            user: task.user,
+            conversation: task.conversation,
+            task: task.id,
+            intent: intent.id,
+            skill: intent.skill,
+            opened_at: task.received_at,
+            expires_at: Micros(i64::MAX),
+            closed_by: None,
+            closed_at: None,
+        };
+        match self.submit(about(&self.wiring, &row, result.told(&row)?).await?).await {
+            Err(KernelError::Conflict { .. }) => Err(had_another(id)),
+            taken => taken,
+        }
+    }
+
+    /// The run that may have started an operation, among those of the newest tasks.
+    async fn run_of(&self, id: OperationId) -> Result<Option<(TaskRow, IntentRow)>, KernelError> {
+        let (mut before, mut seen) = (Micros(i64::MAX), 0);
+        while seen < RUNS_TASKS_MAX {
+            let page = self.wiring.store.tasks(Scope::Operator, false, before, PAGE_MAX).await?;
+            let Some(last) = page.last() else { return Ok(None) };
+            (before, seen) = (last.received_at, seen + page.len());
+            for task in page.into_iter().filter(|task| task.started_at.is_some()) {
+                let intents = self.wiring.store.intents(task.id).await?;
+                if let Some(intent) = intents.into_iter().find(|i| OperationId::for_intent(i.id) == id) {
+                    return Ok(Some((task, intent)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// An operation.
@@ -119,6 +171,10 @@ impl Kernel {
         }
         Ok(self.wiring.operations.of(row.id))
     }
+}
+
+fn had_another(id: OperationId) -> KernelError {
+    KernelError::Stale(format!("operation {id} has had another result already"))
 }
 
 fn expired(row: &OperationRow) -> KernelError {
