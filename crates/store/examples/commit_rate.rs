@@ -1,6 +1,7 @@
-//! How fast the log is on this machine's disk: `cargo run --release -p annie-store --example commit_rate [FOLDER]`. Prints
-//! what one durable commit costs, alone and in batches, beside what the disk itself costs (an append of 8 kB and its
-//! fdatasync), without which no durable figure means anything.
+//! How fast the log is on this machine's disk: `cargo run --release -p annie-store --example commit_rate [FOLDER] [ADDRESS]`.
+//! Prints what one durable commit costs, alone and in batches, beside what the disk itself costs (an append of 8 kB and its
+//! fdatasync), without which no durable figure means anything. With the address of an empty PostgreSQL database, that one is
+//! measured too.
 // A measurement says what went wrong by panicking, and prints.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -19,7 +20,7 @@ use annie_core::{
     ports::{Append, Fence, MemoryCategory, MemoryQuery, NewMemory, Store},
     time::Micros,
 };
-use annie_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use annie_store::{Durability, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -36,6 +37,13 @@ async fn main() {
         let path = folder.path().join(name);
         let store = SqliteStore::open(&path, SqliteOptions { durability, ..SqliteOptions::default() }).await.unwrap();
         println!("sqlite, durability {name}");
+        let store: Arc<dyn Store> = Arc::new(store);
+        measure(&store).await;
+        store.close().await;
+    }
+    if let Some(address) = std::env::args().nth(2) {
+        println!("postgres");
+        let store = PostgresStore::open(&address.parse().unwrap(), PostgresOptions::default()).await.unwrap();
         let store: Arc<dyn Store> = Arc::new(store);
         measure(&store).await;
         store.close().await;

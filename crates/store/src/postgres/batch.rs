@@ -142,7 +142,7 @@ fn statement(parts: &BTreeMap<Part, Vec<Vec<Cell>>>) -> Result<Statement, sqlx::
     let agreed = if agreed.is_empty() { "true".to_owned() } else { agreed.join(" AND ") };
     let _ = write!(text, "agreed AS MATERIALIZED (SELECT {agreed} AS yes)");
     let mut number = 0;
-    for (part, _) in parts {
+    for part in parts.keys() {
         let first = number + 1;
         number += part.columns().len();
         if part.condition().is_none() {

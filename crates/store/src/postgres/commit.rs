@@ -132,13 +132,14 @@ impl Postgres {
         let judged = judged(desk, needs, proposals)?;
         if judged.verdicts.iter().all(Result::is_err) {
             held.roll_back().await;
+            self.recent.lock().learn(judged.desk);
             return Ok(Some(judged.verdicts));
         }
         match write(&mut held, &judged.plan).await {
             Ok(true) => {}
             // Somebody else was faster with a new conversation or a message.
             Ok(false) => return Ok(None),
-            Err(failure) if failure.is_constraint() => {
+            Err(failure) if failure.is_repeat() => {
                 held.roll_back().await;
                 return Ok(None);
             }
@@ -189,7 +190,7 @@ impl Postgres {
             }
         };
         match written {
-            Err(failure) if failure.is_constraint() => Ok(false),
+            Err(failure) if failure.is_repeat() => Ok(false),
             written => written,
         }
     }

@@ -55,9 +55,9 @@ impl Failure {
         matches!(self, Self::Database(error) if matches!(code_of(error), Some("40001" | "40P01")))
     }
 
-    /// Whether a constraint of a table forbids a write.
-    pub fn is_constraint(&self) -> bool {
-        matches!(self, Self::Database(error) if code_of(error).is_some_and(|code| code.starts_with("23")))
+    /// Whether what was to be new is there already.
+    pub fn is_repeat(&self) -> bool {
+        matches!(self, Self::Database(error) if code_of(error) == Some("23505"))
     }
 }
 
@@ -74,11 +74,7 @@ pub(super) fn failed_migration(error: MigrateError) -> StoreError {
 }
 
 fn code_of(error: &sqlx::Error) -> Option<&str> {
-    // The driver's own code is borrowed from the error; a copy is only made by other databases' drivers.
-    match error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
-        Some(error) => Some(error.code()),
-        None => None,
-    }
+    error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().map(|error| error.code())
 }
 
 /// The server ends the connection, or is not there yet.

@@ -17,7 +17,7 @@ mod outbox;
 mod rebuild;
 #[cfg(test)]
 mod tests;
-mod texts;
+pub(crate) mod texts;
 mod todos;
 mod transaction;
 mod wakeups;

@@ -22,7 +22,7 @@ const NOTIFY: &str = "INSERT INTO notifications (user_id, text, tasks, at) VALUE
      RETURNING id, user_id, text, tasks, at";
 const NOTIFIED: &str = "SELECT id, user_id, text, tasks, at FROM notifications \
      WHERE user_id = $1 AND text = $2 AND tasks = $3 AND at = $4 ORDER BY id DESC LIMIT 1";
-const SWEEP: &str = "WITH words AS (UPDATE outbox SET text = '' WHERE delivered_at IS NOT NULL AND text <> '' \
+pub(super) const SWEEP: &str = "WITH words AS (UPDATE outbox SET text = '' WHERE delivered_at IS NOT NULL AND text <> '' \
          AND delivered_at < $1 RETURNING 1), \
      old AS (DELETE FROM notifications WHERE at < $1 RETURNING 1) \
      SELECT (SELECT count(*) FROM words) + (SELECT count(*) FROM old)";

@@ -15,6 +15,7 @@ mod memories;
 mod operations;
 mod outbox;
 mod plain;
+mod postgres_faults;
 mod postgres_only;
 mod records;
 mod remembered;
