@@ -169,6 +169,10 @@ impl Store for ChaosStore {
         self.inner.name()
     }
 
+    fn woken(&self) -> Fut<'_, ()> {
+        self.inner.woken()
+    }
+
     fn close(&self) -> Fut<'_, ()> {
         self.inner.close()
     }

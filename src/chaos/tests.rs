@@ -1,1 +1,404 @@
-//! Faults through the real door.
+//! Faults through the real door: a kernel as `annie serve` puts it together, on a real database, asked over a real socket. Each
+//! kind of fault does strike, and whatever it strikes, the message ends once.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+use tonic::{Code, transport::Channel};
+
+use super::{Deed, FaultSpec, MARK, Target};
+use crate::{
+    auth::Auth,
+    boot::{self, Assembled},
+    config::{Environment, Loaded, Sources},
+    door::AppState,
+    error::AppError,
+    grpc::{
+        chaos::said,
+        v1::{self, chaos_client::ChaosClient},
+    },
+    http, system,
+};
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn loaded(more: &[(&str, &str)]) -> Loaded {
+    let short = [
+        // Longer than a disk takes that others use too.
+        ("ANNIE__LIMITS__STUCK_MS_MAX", "3000"),
+        ("ANNIE__LIMITS__ROUND_MS_MAX", "3000"),
+        ("ANNIE__TURN__DEFER_MS", "20"),
+        ("ANNIE__NOTIFY__GATHER_MS", "5"),
+        // Failures that are asked for say nothing about the skill.
+        ("ANNIE__BREAKER__FAILURES_MAX", "1000"),
+    ];
+    let variables: Vec<(&str, &str)> = short.iter().chain(more).copied().collect();
+    Sources { environment: Environment::of(&variables), ..Sources::default() }.load().unwrap()
+}
+
+struct Server {
+    url: String,
+    client: reqwest::Client,
+    chaos: ChaosClient<Channel>,
+    stop: Option<oneshot::Sender<()>>,
+    running: JoinSet<Result<(), AppError>>,
+    assembled: Assembled,
+    auth: std::sync::Arc<Auth>,
+    sent: u32,
+    _folder: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start(enabled: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let loaded = loaded(if enabled { &[("ANNIE__CHAOS__ENABLED", "true")] } else { &[] });
+        let assembled = boot::assemble(&loaded, folder.path()).await.unwrap();
+        let kernel = assembled.kernel.clone();
+        let auth = Auth::load(kernel.store().clone(), system::env(), loaded.config.server.user.clone()).await.unwrap();
+        let state = AppState::new(kernel, auth.clone(), loaded.config.doors, None).with_chaos(assembled.chaos.clone());
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let mut running = JoinSet::new();
+        running.spawn(http::serve(listener, state, async {
+            let _ = stopped.await;
+        }));
+        let chaos = ChaosClient::new(Channel::from_shared(url.clone()).unwrap().connect_lazy());
+        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+        Self { url, client, chaos, stop: Some(stop), running, assembled, auth, sent: 0, _folder: folder }
+    }
+
+    async fn inject(&mut self, spec: FaultSpec) -> u64 {
+        let request = v1::InjectRequest { spec: Some(said(spec)) };
+        self.chaos.inject(request).await.unwrap().into_inner().fault.unwrap().id
+    }
+
+    async fn fault(&mut self, id: u64) -> v1::ListedFault {
+        let listed = self.chaos.list_faults(v1::ListFaultsRequest {}).await.unwrap().into_inner().faults;
+        listed.into_iter().find(|f| f.id == id).unwrap()
+    }
+
+    async fn clear(&mut self) {
+        self.chaos.clear_faults(v1::ClearFaultsRequest { id: 0 }).await.unwrap();
+    }
+
+    async fn passed(&mut self) -> BTreeSet<(String, String, String)> {
+        let points = self.chaos.points(v1::PointsRequest {}).await.unwrap().into_inner().points;
+        points.into_iter().map(|p| (p.target, p.place, p.point)).collect()
+    }
+
+    /// Sends a message until it is taken, and waits until it has its end, which it must have once; gives back that.
+    async fn say(&mut self, mode: &str) -> Value {
+        self.sent += 1;
+        let n = self.sent;
+        let body = json!({
+            "text": format!("{MARK} m{n}"), "client_id": format!("m{n}"), "mode": mode, "verbatim": true,
+            "conversation_key": format!("c{n}")
+        });
+        let post = self.client.post(format!("{}/api/v1/messages", self.url)).json(&body);
+        let taken = until("it is taken", async || {
+            let answer = post.try_clone().unwrap().send().await.ok()?;
+            let status = answer.status().as_u16();
+            let said: Value = answer.json().await.ok()?;
+            assert!(status < 300 || status >= 429, "{status} {said}");
+            (status == 202).then_some(said)
+        });
+        let taken = taken.await;
+        let (conversation, task) = (taken["conversation_id"].as_str().unwrap(), taken["task_id"].clone());
+        let get = self.client.get(format!("{}/api/v1/conversations/{conversation}/events?limit=500", self.url));
+        let ends = async || {
+            let said: Value = get.try_clone().unwrap().send().await.ok()?.json().await.ok()?;
+            let is_end = |e: &&Value| ["answered", "failed", "cancelled"].contains(&e["kind"].as_str().unwrap());
+            let ends: Vec<&Value> =
+                said["events"].as_array()?.iter().filter(|e| e["task"] == task).filter(is_end).collect();
+            assert!(ends.len() < 2, "{ends:?}");
+            ends.first().copied().cloned()
+        };
+        match tokio::time::timeout(PATIENCE, until("it ends", ends)).await {
+            Ok(end) => end,
+            Err(_) => panic!("no end of {task}: {:#}", self.picture(conversation).await),
+        }
+    }
+
+    /// What an operator would look at.
+    async fn picture(&self, conversation: &str) -> Value {
+        let kernel = &self.assembled.kernel;
+        let crashes: Vec<String> = kernel.crashes().iter().map(|c| format!("{}: {}", c.path, c.reason)).collect();
+        let engine =
+            kernel.view(&format!("/conversations/engine:{conversation}")).await.ok().and_then(|(_, view)| view);
+        json!({"queue": kernel.queue().await.ok(), "crashes": crashes, "engine": engine})
+    }
+
+    async fn effects(&mut self) -> v1::EffectsResponse {
+        self.chaos.effects(v1::EffectsRequest { prefix: "m".to_owned() }).await.unwrap().into_inner()
+    }
+
+    async fn stop(mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        self.running.join_next().await.unwrap().unwrap().unwrap();
+        self.assembled.stop().await;
+    }
+}
+
+/// Looks again until something is so.
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    // A little more than whoever can tell more waits.
+    let patience = PATIENCE + Duration::from_secs(5);
+    tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// The boundaries of durability 7 and the envelope of every actor: (target, place, points).
+const BOUNDARIES: &[(&str, &str, &[&str])] = &[
+    ("actor", "engine", &["init", "ready", "claimed", "folded", "deciding", "stored"]),
+    ("actor", "engine", &["before:ModelReplied", "after:ModelReplied", "before:SkillFinished", "child_ended"]),
+    ("actor", "sub_agent", &["init", "ready", "stored", "before:ModelReplied", "before:SkillFinished"]),
+    ("actor", "scheduler", &["ready", "before:Admit", "before:Acquire", "after:Acquire", "before:Released"]),
+    ("actor", "log_writer", &["ready", "before:Append", "after:Append", "before:Flushed"]),
+    ("actor", "conversations", &["before:Wake", "after:Wake"]),
+    ("actor", "breakers", &["before:Ensure", "after:Ensure"]),
+    ("actor", "breaker", &["init", "ready", "before:Run", "after:Run", "before:RunEnded"]),
+    ("actor", "notifier", &["ready", "before:New", "before:Looked"]),
+    ("actor", "letters", &["ready"]),
+    ("actor", "expiry", &["ready"]),
+    ("actor", "backend", &["ready"]),
+    ("actor", "supervisor", &["init"]),
+    ("task", "commit", &["before", "after", "told"]),
+    ("task", "round", &["permitted", "replied", "given_back"]),
+    ("task", "run", &["starting", "started", "ran", "counted"]),
+    ("task", "delivery", &["before", "after"]),
+    ("mail", "log_writer", &["mailbox:Append"]),
+    ("mail", "scheduler", &["mailbox:Acquire", "reply:Admit"]),
+    ("mail", "breaker", &["mailbox:Run"]),
+    ("store", "commit", &["call"]),
+    ("store", "claim", &["call"]),
+    ("store", "snapshot", &["call"]),
+    ("store", "events", &["call"]),
+    ("store", "outbox", &["call"]),
+    ("store", "breaker", &["call"]),
+    ("model", "offline", &["call"]),
+    ("skill", "chaos.count", &["run"]),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_passes_a_fault_point_at_every_boundary() {
+    let mut server = Server::start(true).await;
+    for mode in ["multi_agent", "single_loop"] {
+        let end = server.say(mode).await;
+        assert_eq!(end["kind"], "answered", "{end}");
+    }
+    // Words are delivered beside the turn.
+    let wanted: Vec<_> = BOUNDARIES
+        .iter()
+        .flat_map(|(target, place, points)| {
+            points.iter().map(|p| (target.to_string(), place.to_string(), p.to_string()))
+        })
+        .collect();
+    let looked = tokio::time::timeout(Duration::from_secs(5), async {
+        loop {
+            let passed = server.passed().await;
+            if wanted.iter().all(|point| passed.contains(point)) {
+                return;
+            }
+        }
+    });
+    if looked.await.is_err() {
+        let passed = server.passed().await;
+        let missing: Vec<_> = wanted.iter().filter(|point| !passed.contains(point)).collect();
+        panic!("not passed: {missing:#?}\npassed: {passed:#?}");
+    }
+    server.stop().await;
+}
+
+/// Strikes once with each, and sees the message through.
+async fn strike_with_each(faults: impl IntoIterator<Item = FaultSpec>) {
+    let mut server = Server::start(true).await;
+    for spec in faults {
+        let what = format!("{} {} at {} {}", spec.target, spec.deed, spec.place, spec.point);
+        let id = server.inject(spec.once()).await;
+        server.say("multi_agent").await;
+        until(&what, async || (server.fault(id).await.struck == 1).then_some(())).await;
+        server.clear().await;
+    }
+    let effects = server.effects().await;
+    assert_eq!(effects.repeated, Vec::<String>::new(), "an effect that must not be repeated was");
+    assert!(effects.total > 0, "nothing was done at all");
+    let end = server.say("single_loop").await;
+    assert_eq!(end["kind"], "answered", "it goes on when the faults are over: {end}");
+    server.stop().await;
+}
+
+fn with_waits(target: Target, place: &str, point: &str, but: &[Deed]) -> Vec<FaultSpec> {
+    let deeds = target.deeds().iter().filter(|d| !but.contains(d));
+    let made = deeds.map(|deed| {
+        let wait_ms = if deed.waits() { 30 } else { 0 };
+        FaultSpec { wait_ms, ..FaultSpec::new(target, *deed).at(place, point) }
+    });
+    made.collect()
+}
+
+/// Ends the process; the tests of the real program have it.
+const ABORTS: [Deed; 2] = [Deed::Abort, Deed::AbortAfter];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_can_be_done_to_an_actor_strikes_and_its_message_ends_once() {
+    strike_with_each(with_waits(Target::Actor, "engine", "before:ModelReplied", &ABORTS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_can_be_done_to_a_task_strikes_and_its_message_ends_once() {
+    let places = [("round", "permitted"), ("run", "started"), ("commit", "after")];
+    strike_with_each(places.iter().flat_map(|(task, point)| with_waits(Target::Task, task, point, &ABORTS))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_mailboxes_and_lost_or_late_answers_strike_and_their_message_ends_once() {
+    let reply = with_waits(Target::Mail, "scheduler", "reply:Admit", &[]);
+    let full = [FaultSpec::new(Target::Mail, Deed::Fail).at("log_writer", "mailbox:Append")];
+    strike_with_each(reply.into_iter().chain(full)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_can_be_done_to_a_store_strikes_and_its_message_ends_once() {
+    // A commit that hangs is given up after 15 s, which is the store's own limit; another call hangs here.
+    let not_here = [Deed::Hang, Deed::HangAfter, Deed::Abort, Deed::AbortAfter];
+    let commits = with_waits(Target::Store, "commit", "*", &not_here);
+    let hanging = [Deed::Hang, Deed::HangAfter].map(|deed| FaultSpec::new(Target::Store, deed).at("claim", "*"));
+    strike_with_each(commits.into_iter().chain(hanging)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_can_be_done_to_a_model_strikes_and_its_message_ends_once() {
+    strike_with_each(with_waits(Target::Model, "offline", "*", &ABORTS)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_can_be_done_to_a_skill_strikes_and_its_effect_is_never_repeated() {
+    // What hangs is given up after the skill's own limit of 10 s.
+    let not_here = [Deed::Hang, Deed::HangAfter, Deed::Abort, Deed::AbortAfter];
+    strike_with_each(with_waits(Target::Skill, "chaos.*", "*", &not_here)).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_and_files_that_are_gone_are_so_only_while_it_lasts() {
+    let mut server = Server::start(true).await;
+    let now = |server: &Server| server.assembled.kernel.now();
+    let before = now(&server);
+    let forward = FaultSpec { by_ms: 3_600_000, ..FaultSpec::new(Target::Clock, Deed::Jump) };
+    server.inject(forward).await;
+    assert!(now(&server).since_ms(before) >= 3_600_000);
+    server
+        .inject(FaultSpec { by_ms: -7_200_000, for_ms: 3_600_000, ..FaultSpec::new(Target::Clock, Deed::Jump) })
+        .await;
+    assert!(now(&server) < before, "it goes back, too");
+    let gone = server.inject(FaultSpec::new(Target::Files, Deed::Gone)).await;
+    let skills = |server: &Server| server.assembled.kernel.catalog().skills().iter().count();
+    assert_eq!(skills(&server), 0);
+    assert!(server.fault(gone).await.struck > 0);
+    server.clear().await;
+    assert!(skills(&server) > 10 && now(&server) >= before);
+    assert!(now(&server).since_ms(before) < 60_000 && before.since_ms(now(&server)) < 60_000);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_fault_of_some_time_ends_with_it_and_one_by_chance_strikes_the_same_passings() {
+    let mut server = Server::start(true).await;
+    let short = FaultSpec { for_ms: 1, ..FaultSpec::new(Target::Model, Deed::Unavailable) };
+    let id = server.inject(short).await;
+    until("it ends", async || server.fault(id).await.ended.then_some(())).await;
+    let mut struck = Vec::new();
+    for _ in 0..2 {
+        server.clear().await;
+        let id = server.inject(FaultSpec::new(Target::Store, Deed::Locked).at("ping", "*").by_chance(500, 11)).await;
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            seen.push(server.assembled.kernel.store().ping().await.is_err());
+        }
+        assert!(server.fault(id).await.passed >= 20);
+        struck.push(seen);
+    }
+    assert!(struck[0] == struck[1] && struck[0].contains(&true) && struck[0].contains(&false), "{struck:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_with_its_field_and_a_list_has_an_end() {
+    let mut server = Server::start(true).await;
+    let mut refused = async |spec: v1::FaultSpec| server.chaos.inject(v1::InjectRequest { spec: Some(spec) }).await;
+    let of = |target: &str, deed: &str| v1::FaultSpec {
+        target: target.to_owned(),
+        deed: deed.to_owned(),
+        ..v1::FaultSpec::default()
+    };
+    for (spec, word) in [(of("house", "burn"), "target"), (of("actor", "burn"), "deed"), (of("actor", "full"), "panic")]
+    {
+        let status = refused(spec).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains(word), "{status:?}");
+    }
+    for _ in 0..super::FAULTS_MAX {
+        refused(of("model", "auth")).await.unwrap();
+    }
+    assert!(refused(of("model", "auth")).await.unwrap_err().message().contains("clear some"));
+    let none = server.chaos.clear_faults(v1::ClearFaultsRequest { id: 9_999 }).await.unwrap_err();
+    assert_eq!(none.code(), Code::NotFound);
+    let cleared = server.chaos.clear_faults(v1::ClearFaultsRequest { id: 0 }).await.unwrap().into_inner().cleared;
+    assert_eq!(cleared as usize, super::FAULTS_MAX);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
+    let mut server = Server::start(false).await;
+    assert!(server.assembled.chaos.is_none());
+    let spec = said(FaultSpec::new(Target::Process, Deed::Abort));
+    let refused = server.chaos.inject(v1::InjectRequest { spec: Some(spec) }).await.unwrap_err();
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("[chaos]"), "{refused:?}");
+    assert!(server.chaos.points(v1::PointsRequest {}).await.is_err());
+    let status: Value =
+        server.client.get(format!("{}/api/v1/status", server.url)).send().await.unwrap().json().await.unwrap();
+    assert_eq!(status["chaos"], Value::Null);
+    server.stop().await;
+    let mut enabled = Server::start(true).await;
+    for path in ["/api/v1/status", "/readyz"] {
+        let said: Value =
+            enabled.client.get(format!("{}{path}", enabled.url)).send().await.unwrap().json().await.unwrap();
+        assert_eq!(said["chaos"], true, "{path}");
+    }
+    // Whoever may operate may not break: that is an admin's.
+    let key = |scope| crate::auth::NewKey {
+        name: "test".to_owned(),
+        user: annie_core::ids::UserId::local(),
+        scopes: vec![scope],
+        expires_at: None,
+    };
+    let auth = enabled.auth.clone();
+    let (_, operator) = auth.create(key(crate::auth::KeyScope::OpsControl)).await.unwrap();
+    let (_, admin) = auth.create(key(crate::auth::KeyScope::Admin)).await.unwrap();
+    let mut asked = async |key: &str| {
+        let mut request = tonic::Request::new(v1::PointsRequest {});
+        request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+        enabled.chaos.points(request).await
+    };
+    assert_eq!(asked(&operator).await.unwrap_err().code(), Code::PermissionDenied);
+    asked(&admin).await.unwrap();
+    enabled.stop().await;
+}
+
+#[test]
+fn chaos_is_refused_on_an_address_that_others_reach() {
+    let environment = Environment::of(&[("ANNIE__CHAOS__ENABLED", "true"), ("ANNIE__SERVER__BIND", "0.0.0.0:7420")]);
+    let refused = Sources { environment, ..Sources::default() }.load().unwrap_err();
+    assert!(refused.to_string().contains("loopback") && refused.fix.contains("127.0.0.1"), "{refused}");
+    assert!(!loaded(&[]).config.chaos.enabled, "off unless somebody says otherwise");
+}

@@ -27,7 +27,7 @@ const DEATHS_MAX: u64 = 10_000;
 /// What differs from the defaults: short patience, so that a run is short, and doors that let the load in.
 const SETTINGS: &[(&str, &str)] = &[
     ("ANNIE__CHAOS__ENABLED", "true"),
-    ("ANNIE__LIMITS__STUCK_MS_MAX", "1000"),
+    ("ANNIE__LIMITS__STUCK_MS_MAX", "2000"),
     ("ANNIE__LIMITS__ROUND_MS_MAX", "3000"),
     ("ANNIE__BREAKER__OPEN_MS", "500"),
     ("ANNIE__TURN__DEFER_MS", "200"),
