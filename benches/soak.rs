@@ -44,6 +44,8 @@ fn plan() -> Plan {
             (Stroke::Process, count("--processes", 20)),
             (Stroke::Start, count("--starts", 5)),
             (Stroke::Freeze, count("--freezes", 10)),
+            (Stroke::Takeover, count("--takeovers", 5 * of_postgres)),
+            (Stroke::DatabaseFreeze, count("--database-freezes", 5 * of_postgres)),
             (Stroke::Database, count("--databases", 10 * of_postgres)),
             (Stroke::Cut, count("--cuts", 30 * of_postgres)),
             (Stroke::Full, count("--full", 10 * of_disk)),

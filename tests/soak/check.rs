@@ -36,12 +36,14 @@ pub enum Wrong {
     StaleRead,
     /// An answer to something else, a failure without a cause, a refusal that was stored.
     Answer,
+    /// Two processes had the same data.
+    TwoOwners,
     /// `annie doctor` finds fault with what was left.
     Doctor,
 }
 
 impl Wrong {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Lost,
         Self::Doubled,
         Self::Reordered,
@@ -51,6 +53,7 @@ impl Wrong {
         Self::Stream,
         Self::StaleRead,
         Self::Answer,
+        Self::TwoOwners,
         Self::Doctor,
     ];
 
@@ -65,6 +68,7 @@ impl Wrong {
             Self::Stream => "streams with a gap or a repeat",
             Self::StaleRead => "stale reads",
             Self::Answer => "wrong answers",
+            Self::TwoOwners => "two owners",
             Self::Doctor => "doctor's faults",
         }
     }

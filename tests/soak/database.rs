@@ -2,8 +2,9 @@
 //! small disk is filled.
 
 use std::{
-    fs::OpenOptions,
+    fs::{OpenOptions, Permissions},
     io::Write,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -43,6 +44,14 @@ impl Database {
         done.await.expect("PostgreSQL starts again");
     }
 
+    /// Freezes PostgreSQL for a while: connections stay open and nobody answers.
+    pub async fn freeze(&self, hold: Duration) {
+        let Some(server) = self.postgres.as_ref().map(|p| &p.server) else { return };
+        server.pause();
+        pause(hold).await;
+        server.go_on();
+    }
+
     /// Cuts every connection when so many more bytes have gone: to the database, or for an odd number from it.
     pub async fn cut_after(&self, bytes: i64) {
         let Some(cutter) = self.postgres.as_ref().map(|p| p.cutter.clone()) else { return };
@@ -71,10 +80,18 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// None where there is no PostgreSQL, which was said.
-    pub async fn start(tasks: &mut JoinSet<()>) -> Option<Self> {
+    /// None where there is no PostgreSQL, which was said. Its tables lie on the small disk, if there is one; its own log
+    /// does not, since PostgreSQL ends when that cannot be written.
+    pub async fn start(tasks: &mut JoinSet<()>, disk: Option<&SmallDisk>) -> Option<Self> {
         let server = Server::start(Options { fsync: true }).await?;
-        let url = server.tcp(&server.database().await);
+        let url = server.database().await;
+        if let Some(disk) = disk {
+            let place = disk.folder_for_postgres();
+            let name = url.split('?').next().and_then(|u| u.rsplit('/').next()).expect("a name").to_owned();
+            let space = format!("CREATE TABLESPACE small LOCATION '{}'", place.display());
+            server.run_sql("postgres", &[&space, &format!("ALTER DATABASE {name} SET TABLESPACE small")]);
+        }
+        let url = server.tcp(&url);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free loopback port");
         let at = listener.local_addr().expect("an address");
         let (before, path) = url.rsplit_once('/').expect("a path");
@@ -166,6 +183,17 @@ impl SmallDisk {
         let size = format!("size={megabytes}m,mode=700");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder).output();
         mounted.is_ok_and(|out| out.status.success()).then(|| Self { folder: folder.to_owned() })
+    }
+
+    /// A folder on it that the user owns as whom PostgreSQL runs.
+    fn folder_for_postgres(&self) -> PathBuf {
+        let place = self.folder.join("postgres");
+        std::fs::create_dir_all(&place).expect("a folder");
+        let _ = std::fs::set_permissions(&self.folder, Permissions::from_mode(0o711));
+        let owned =
+            |user: &str| Command::new("chown").arg(user).arg(&place).output().is_ok_and(|out| out.status.success());
+        assert!(owned("postgres") || owned("nobody"), "the folder can be given away");
+        place
     }
 
     fn ballast(&self) -> PathBuf {

@@ -42,7 +42,7 @@ pub async fn gather(nemesis: &mut Nemesis, around: &Around) -> (History, Found) 
     for token in read(&nemesis.site.effects()).lines() {
         *found.sent.entry(token.to_owned()).or_default() += 1;
     }
-    notes(&nemesis.site.data.join("notes"), &mut found.noted);
+    notes(&nemesis.site.folder.join("data").join("notes"), &mut found.noted);
     (around.recorder.take(), found)
 }
 

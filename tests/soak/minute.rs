@@ -18,6 +18,8 @@ fn plan(postgres: bool) -> Plan {
             (Stroke::Process, 3),
             (Stroke::Start, 1),
             (Stroke::Freeze, 1),
+            (Stroke::Takeover, u32::from(postgres)),
+            (Stroke::DatabaseFreeze, u32::from(postgres)),
             (Stroke::Database, if postgres { 3 } else { 0 }),
             (Stroke::Cut, if postgres { 5 } else { 0 }),
         ],

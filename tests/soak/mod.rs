@@ -18,6 +18,8 @@ pub mod site;
 
 use std::{
     fmt::Write as _,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -35,7 +37,7 @@ use report::Report;
 use site::{OPERATOR, Setting, Site};
 
 /// The small disk of a soak with full disks, in megabytes.
-const DISK_MB: u32 = 96;
+const DISK_MB: u32 = 384;
 
 /// What a soak is made of.
 #[derive(Debug, Clone)]
@@ -69,16 +71,18 @@ pub async fn run(plan: &Plan) -> Option<Report> {
     let folder = tempfile::Builder::new().prefix("annie-soak-").tempdir().expect("a folder");
     let mut tasks = JoinSet::new();
     let mut database = Database::default();
-    if plan.postgres {
-        database.postgres = Some(Postgres::start(&mut tasks).await?);
-    }
     let data = folder.path().join("data");
     if plan.small_disk {
-        database.disk = SmallDisk::mount(&data, DISK_MB);
+        let at = if plan.postgres { folder.path().join("disk") } else { data.clone() };
+        let _ = std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711));
+        database.disk = SmallDisk::mount(&at, DISK_MB);
         if database.disk.is_none() {
             println!("SKIPPED: a soak with full disks needs a tmpfs, which may not be mounted here");
             return None;
         }
+    }
+    if plan.postgres {
+        database.postgres = Some(Postgres::start(&mut tasks, database.disk.as_ref()).await?);
     }
     let model = model::start().await;
     let store_url = database.postgres.as_ref().map(|p| p.url.clone());
@@ -134,7 +138,7 @@ async fn people(plan: &Plan, mut site: Site, database: Database) -> (Nemesis, Ar
         clients.push(client);
     }
     let operator = voice(plan.clients, OPERATOR, &site.admin);
-    (Nemesis::new(site, operator, Some(database), plan.seed), around, clients)
+    (Nemesis::new(site, operator, database, plan.seed), around, clients)
 }
 
 /// Writes down what was wrong, with everything about it, beside the data.

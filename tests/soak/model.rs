@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::history::{Kind, tokens_in};
 
@@ -21,17 +21,18 @@ pub async fn start() -> FakeModelServer {
 fn reply(seen: &Seen) -> Reply {
     let tools = seen.tool_names();
     let has = |name: &str| tools.iter().any(|t| t == name);
-    // What was said last in this turn, or the mission of this agent; results of commands are said by a "user", too.
+    // What was said last in this turn, or the mission of this agent.
     let asked =
         seen.texts_of("user").into_iter().rev().find(|t| !t.contains("[Command Result") && !tokens_in(t).is_empty());
     let asked = asked.unwrap_or_default();
     let Some(token) = tokens_in(&asked).pop() else { return Reply::says("I have not understood.") };
+    // A result since then, also if something else was said behind it, as when time runs short.
     let messages = seen.messages();
-    let last = messages.last().cloned().unwrap_or_default();
-    let is_result = last["role"] == "tool" || last["content"].to_string().contains("[Command Result");
+    let at = messages.iter().rposition(|m| m["role"] == "user" && m.to_string().contains(&token) && !is_result(m));
+    let has_result = messages.iter().skip(at.unwrap_or(0)).any(is_result);
     let done = Reply::says(format!("It is done: {token}."));
     let reply = match Kind::of(&asked) {
-        _ if is_result => done,
+        _ if has_result => done,
         Some(Kind::Slow) => return done.first_after(Duration::from_millis(400)),
         _ if asked.contains("znew") && has("use_skill") => {
             let title = note_of(&token);
@@ -65,4 +66,9 @@ fn reply(seen: &Seen) -> Reply {
     // 3 to 34 ms, by the token, so that a seed has the same delays again.
     let spread = token.bytes().fold(seen.number, |n, b| n.wrapping_mul(31).wrapping_add(u64::from(b))) % 32;
     reply.first_after(Duration::from_millis(3 + spread))
+}
+
+/// Results of commands are said by a "user", too.
+fn is_result(message: &Value) -> bool {
+    message["role"] == "tool" || message["content"].to_string().contains("[Command Result")
 }

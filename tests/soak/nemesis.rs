@@ -7,6 +7,7 @@ use std::{
 };
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     database::Database,
     history::Kind,
     pace::pause,
-    site::Site,
+    site::{Site, signal},
 };
 
 /// One stroke.
@@ -26,10 +27,14 @@ pub enum Stroke {
     Process,
     /// SIGKILL, and again while the new life starts.
     Start,
-    /// SIGSTOP for a while, then SIGCONT.
+    /// SIGSTOP for a while, then SIGCONT. On SQLite a second process must be turned away meanwhile.
     Freeze,
+    /// SIGSTOP, another process takes everything over, and then the frozen one wakes up.
+    Takeover,
     /// The database is killed and started again.
     Database,
+    /// The database is frozen for a while.
+    DatabaseFreeze,
     /// Connections to the database are cut in the middle of what they carry.
     Cut,
     /// The disk is full for a while.
@@ -43,7 +48,9 @@ impl Stroke {
             Self::Process => "process kills",
             Self::Start => "process kills at the start",
             Self::Freeze => "freezes",
+            Self::Takeover => "freezes with a takeover",
             Self::Database => "database kills",
+            Self::DatabaseFreeze => "database freezes",
             Self::Cut => "connections cut",
             Self::Full => "full disks",
         }
@@ -76,6 +83,8 @@ pub struct Deeds {
     pub actors: BTreeMap<String, u32>,
     /// The process ended though nobody had killed it.
     pub unasked_ends: u32,
+    /// What it saw itself and must not be.
+    pub wrong: Vec<String>,
     pub times_ms: BTreeMap<&'static str, Vec<f64>>,
 }
 
@@ -83,16 +92,19 @@ pub struct Deeds {
 pub struct Nemesis {
     pub site: Site,
     pub voice: Voice,
-    pub database: Option<Database>,
+    pub database: Database,
+    /// The data is in a folder, which one process has for itself.
+    is_alone: bool,
     rng: StdRng,
     pub deeds: Deeds,
     rooms: u32,
 }
 
 impl Nemesis {
-    pub fn new(site: Site, voice: Voice, database: Option<Database>, seed: u64) -> Self {
+    pub fn new(site: Site, voice: Voice, database: Database, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed ^ 0x6e65_6d65);
-        Self { site, voice, database, rng, deeds: Deeds::default(), rooms: 0 }
+        let is_alone = database.postgres.is_none();
+        Self { site, voice, database, is_alone, rng, deeds: Deeds::default(), rooms: 0 }
     }
 
     /// Carries these strokes out, in any order, spread over so much time.
@@ -129,15 +141,38 @@ impl Nemesis {
         match stroke {
             Stroke::Actor => self.actor().await,
             Stroke::Process | Stroke::Start => self.process(stroke == Stroke::Start).await,
-            Stroke::Freeze => {
-                self.site.signal(rustix::process::Signal::STOP);
-                pause(Duration::from_millis(self.rng.random_range(50..2_500))).await;
-                self.site.signal(rustix::process::Signal::CONT);
-                let since = Instant::now();
-                self.probe().await;
-                self.took("SIGCONT to an answer", since);
-            }
-            Stroke::Database | Stroke::Cut | Stroke::Full => self.database(stroke).await,
+            Stroke::Freeze => self.freeze().await,
+            Stroke::Takeover => self.takeover().await,
+            Stroke::Database | Stroke::DatabaseFreeze | Stroke::Cut | Stroke::Full => self.database(stroke).await,
+        }
+    }
+
+    async fn freeze(&mut self) {
+        self.site.signal(Signal::STOP);
+        pause(Duration::from_millis(self.rng.random_range(50..2_500))).await;
+        if self.is_alone && self.rng.random_bool(0.3) && !self.site.turns_a_second_away().await {
+            self.deeds.wrong.push("a second process was let into the folder of a frozen one".to_owned());
+        }
+        self.site.signal(Signal::CONT);
+        let since = Instant::now();
+        self.probe().await;
+        self.took("SIGCONT to an answer", since);
+    }
+
+    async fn takeover(&mut self) {
+        self.site.signal(Signal::STOP);
+        let since = Instant::now();
+        let frozen = self.site.change_guard();
+        self.site.ready().await;
+        self.took("frozen to another's readiness", since);
+        self.probe().await;
+        self.took("frozen to another's answer", since);
+        if let Some(mut frozen) = frozen {
+            signal(&frozen, Signal::CONT);
+            pause(Duration::from_millis(self.rng.random_range(200..3_000))).await;
+            self.probe().await;
+            let _ = frozen.kill();
+            let _ = frozen.wait();
         }
     }
 
@@ -247,18 +282,20 @@ impl Nemesis {
     async fn database(&mut self, stroke: Stroke) {
         let hold = Duration::from_millis(self.rng.random_range(100..1_500));
         let bytes = self.rng.random_range(1..4_000);
-        let Some(database) = &mut self.database else { return };
+        let database = &self.database;
         let since = Instant::now();
         match stroke {
             Stroke::Database => database.kill_and_start().await,
             Stroke::Cut => database.cut_after(bytes).await,
+            Stroke::DatabaseFreeze => database.freeze(hold).await,
             _ => database.fill(hold).await,
         }
-        let since = if stroke == Stroke::Full { Instant::now() } else { since };
+        let since = if matches!(stroke, Stroke::Full | Stroke::DatabaseFreeze) { Instant::now() } else { since };
         self.probe().await;
         let what = match stroke {
             Stroke::Database => "database killed to an answer",
             Stroke::Cut => "connections cut to an answer",
+            Stroke::DatabaseFreeze => "database thawed to an answer",
             _ => "room again to an answer",
         };
         self.took(what, since);

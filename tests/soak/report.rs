@@ -42,6 +42,12 @@ impl Report {
                 if event.code.is_empty() { event.kind.clone() } else { format!("{} ({})", event.kind, event.code) };
             *ends.entry(end).or_default() += 1;
         }
+        let mut violations = super::check::check(history, found);
+        violations.extend(deeds.wrong.iter().map(|detail| Violation {
+            wrong: Wrong::TwoOwners,
+            about: "the process".to_owned(),
+            detail: detail.clone(),
+        }));
         let acknowledged = history.submits.iter().filter(|s| !s.acks.is_empty()).count();
         Self {
             name: name.to_owned(),
@@ -59,7 +65,7 @@ impl Report {
             events_streamed: history.streams.iter().map(|s| s.seen.len()).sum(),
             connections: history.streams.iter().map(|s| u64::from(s.connections)).sum(),
             deeds,
-            violations: super::check::check(history, found),
+            violations,
         }
     }
 

@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -26,6 +28,8 @@ pub struct Site {
     pub data: PathBuf,
     config: PathBuf,
     child: Option<Child>,
+    /// How many processes took over from another.
+    guards: u32,
     url: watch::Sender<String>,
     http: reqwest::Client,
     /// The operator's key.
@@ -53,6 +57,7 @@ impl Site {
             data: data.to_owned(),
             config: folder.join("annie.toml"),
             child: None,
+            guards: 0,
             url: watch::channel(String::new()).0,
             http: reqwest::Client::new(),
             admin: String::new(),
@@ -159,12 +164,39 @@ impl Site {
         }
     }
 
-    /// SIGSTOP or SIGCONT.
-    pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = self.child.as_ref().and_then(|c| rustix::process::Pid::from_raw(i32::try_from(c.id()).ok()?));
-        if let Some(pid) = pid {
-            let _ = rustix::process::kill_process(pid, signal);
+    /// SIGSTOP or SIGCONT to the present life.
+    pub fn signal(&self, what: Signal) {
+        if let Some(child) = &self.child {
+            signal(child, what);
         }
+    }
+
+    /// Starts another process on the same database, with a folder of its own but for the notes, and gives the former one
+    /// back.
+    pub fn change_guard(&mut self) -> Option<Child> {
+        let former = self.child.take();
+        self.guards += 1;
+        let notes = self.folder.join("data").join("notes");
+        self.data = self.folder.join(format!("data-{}", self.guards));
+        let made = std::fs::create_dir_all(&self.data).and_then(|()| symlink(notes, self.data.join("notes")));
+        made.expect("a folder with the same notes");
+        self.spawn();
+        former
+    }
+
+    /// Whether a second process on this folder gives up.
+    pub async fn turns_a_second_away(&self) -> bool {
+        let mut second = self.command(&["serve", "--port", "0"]);
+        let mut second = second.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+        let since = Instant::now();
+        let mut ended = None;
+        while ended.is_none() && since.elapsed() < Duration::from_secs(10) {
+            pause(Duration::from_millis(10)).await;
+            ended = second.try_wait().ok().flatten();
+        }
+        let _ = second.kill();
+        let _ = second.wait();
+        ended.is_some_and(|status| !status.success())
     }
 
     /// Asks the present life as the operator.
@@ -196,6 +228,13 @@ impl Site {
         let secret = made["secret"].as_str().unwrap_or_else(|| panic!("a key: {made}")).to_owned();
         self.keys.insert(user.to_owned(), secret.clone());
         secret
+    }
+}
+
+/// Sends a signal to a process that was started here.
+pub fn signal(child: &Child, what: Signal) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, what);
     }
 }
 
