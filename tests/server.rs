@@ -50,6 +50,17 @@ impl Server {
         let _ = self.child.wait();
     }
 
+    /// SIGTERM, and waits until it has stopped in good order.
+    pub async fn stop(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+        eventually("it stops", async || self.child.try_wait().expect("it is ours")).await;
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
     pub async fn get(&self, path: &str) -> (u16, Value) {
         let answer = self.http.get(format!("{}{path}", self.url)).timeout(Duration::from_secs(20)).send().await;
         let answer = answer.expect("the server answers");

@@ -147,7 +147,7 @@ pub enum Command {
         command: ConfigCommand,
     },
     /// Check data folder, database, skills, backends, disk and clock
-    Doctor,
+    Doctor(Doctor),
     /// Inject faults into a server that was started for that, and prove what it survives
     Chaos {
         /// What to do.
@@ -204,6 +204,17 @@ pub struct Serve {
     /// What is logged: error, warn, info, debug, trace, or for each module
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
+}
+
+/// `annie doctor`
+#[derive(Debug, Default, Args)]
+pub struct Doctor {
+    /// Read the whole log too, and hold everything that is folded from it against it; changes nothing
+    #[arg(long)]
+    pub check: bool,
+    /// The same, and fold again what is not as the log says; no server may run
+    #[arg(long, conflicts_with = "check")]
+    pub repair: bool,
 }
 
 /// Where a message is said.

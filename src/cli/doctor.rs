@@ -1,5 +1,7 @@
 //! `annie doctor`: checks everything that a start needs, and says how to put right what is wrong.
 
+mod records;
+
 use std::path::Path;
 
 use annie_core::{
@@ -11,6 +13,7 @@ use annie_skillkit::Severity;
 use serde::Serialize;
 
 use super::{
+    args,
     console::{Ink, tame},
     failure::{Exit, Failure},
     site::Site,
@@ -63,10 +66,13 @@ impl Finding {
 ///
 /// # Errors
 /// If something is wrong that hinders a start.
-pub async fn run(site: &Site) -> Result<(), Failure> {
+pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
     let mut found = vec![configuration(site), folder(&site.folder)];
     found.extend(disk(&site.folder));
     found.extend(data(site).await?);
+    if wish.check || wish.repair {
+        found.extend(records::run(site, wish).await?);
+    }
     found.extend(skill_files(site));
     found.extend(backends(site).await);
     let faults = found.iter().filter(|f| f.state == State::Fault).count();
@@ -188,6 +194,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         let failure = Failure::new(Exit::Failure, format!("{} needs a key, and there is none", config.bind));
         found.push(Finding::fault("keys", &failure.fix("annie key create NAME --scope admin")));
     }
+    store.close().await;
     Ok(found)
 }
 

@@ -166,7 +166,7 @@ async fn with_config(
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
-        Command::Doctor => doctor::run(&site).await,
+        Command::Doctor(wish) => doctor::run(&site, &wish).await,
         Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::RunLimited(_) => Ok(()),
     }
 }

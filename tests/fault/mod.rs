@@ -1,5 +1,7 @@
 //! Kill anything, then say what must still be true.
 
+mod chaos;
+mod doctor;
 mod every_step;
 mod invariants;
 mod keepers;

@@ -44,6 +44,7 @@ const MAKING: &[&str] = &[
 /// that may sleep.
 const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/world.rs", "eventually"),
+    ("src/chaos/tests.rs", "until"),
     ("tests/world.rs", "final_of"),
     ("tests/world.rs", "come_back_after"),
     ("tests/fault/process.rs", "quiet"),

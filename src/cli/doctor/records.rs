@@ -1,0 +1,109 @@
+//! The thorough part of `annie doctor`: the log against what is folded from it, and the repair.
+
+use annie_core::ports::Store;
+use annie_store::{Examination, TableCheck, examine, repair};
+
+use super::{Finding, State};
+use crate::{
+    cli::{
+        args,
+        failure::{Exit, Failure},
+        site::Site,
+    },
+    error::AppError,
+};
+
+/// Rows and events that are named; the rest is counted.
+const NAMED_MAX: usize = 5;
+
+/// Looks, and puts right if that is asked for. Nobody else may use the store meanwhile.
+///
+/// # Errors
+/// If a server runs on it, or it does not answer.
+pub async fn run(site: &Site, wish: &args::Doctor) -> Result<Vec<Finding>, Failure> {
+    if let Some(client) = site.server().await? {
+        let failure = Failure::new(Exit::Unavailable, format!("a server uses this data, at {}", client.url()));
+        return Err(failure.fix("stop it first: it would write while its log is read"));
+    }
+    let store = site.store().await?;
+    let found = look(store.as_ref(), wish.repair).await;
+    store.close().await;
+    found
+}
+
+async fn look(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, Failure> {
+    let failed = |e| Failure::from(AppError::from(e));
+    let before = examine(store).await.map_err(failed)?;
+    let mut found = of_the_log(&before);
+    if before.is_folded_right() || !repairs {
+        found.extend(of_the_tables(&before, "annie doctor --repair"));
+        return Ok(found);
+    }
+    found.extend(of_the_tables(&before, "").into_iter().map(|finding| match finding.state {
+        // It is about to be put right.
+        State::Fault => Finding { state: State::Warning, fix: None, ..finding },
+        State::Ok | State::Warning => finding,
+    }));
+    repair(store, &before).await.map_err(failed)?;
+    let after = examine(store).await.map_err(failed)?;
+    if after.is_folded_right() {
+        found.push(Finding::ok("repair", "the log was folded again, and all tables are as it says"));
+    } else {
+        found.extend(of_the_tables(&after, "the log was folded again, and this is left: restore a backup"));
+    }
+    Ok(found)
+}
+
+fn of_the_log(found: &Examination) -> Vec<Finding> {
+    const WHAT: &str = "log";
+    if found.is_log_whole() {
+        let detail = format!("{} events of {} conversations, none missing", found.events, found.conversations);
+        return vec![Finding::ok(WHAT, detail)];
+    }
+    let fix = "restore a backup; until then the conversation is left as it is, and nothing of it is deleted";
+    let fault = |what: String| Finding::fault(WHAT, &Failure::new(Exit::Failure, what).fix(fix));
+    let unreadable = found.unreadable.iter().take(NAMED_MAX);
+    let mut said: Vec<Finding> = unreadable
+        .map(|one| fault(format!("{} event {} cannot be read: {}", one.conversation, one.seq, one.why)))
+        .collect();
+    let gaps = found.gaps.iter().take(NAMED_MAX);
+    said.extend(gaps.map(|gap| {
+        fault(format!("{}: between event {} and event {} some are missing", gap.conversation, gap.after, gap.next))
+    }));
+    let more = found.unreadable.len().saturating_sub(NAMED_MAX) + found.gaps.len().saturating_sub(NAMED_MAX);
+    if more > 0 {
+        said.push(fault(format!("and {more} more")));
+    }
+    said
+}
+
+fn of_the_tables(found: &Examination, fix: &str) -> Vec<Finding> {
+    let fault = |what, detail: String| Finding::fault(what, &Failure::new(Exit::Failure, detail).fix(fix));
+    let mut said: Vec<Finding> = found
+        .tables
+        .iter()
+        .map(|table| match table.is_right() {
+            true => Finding::ok(table.table, format!("{} rows, all as the log says", table.right)),
+            false => fault(table.table, told(table)),
+        })
+        .collect();
+    if let Some(wrong) = found.snapshots.first() {
+        let detail = format!("{} wrong, as that of {}: {}", found.snapshots.len(), wrong.conversation, wrong.why);
+        said.push(fault("snapshots", detail));
+    }
+    said
+}
+
+fn told(table: &TableCheck) -> String {
+    let TableCheck { right, missing, orphans, different, broken, .. } = table;
+    if let Some(why) = broken {
+        return format!("cannot be read: {why}");
+    }
+    let mut parts = vec![format!("{right} rows as the log says")];
+    for (rows, what) in [(missing, "missing"), (orphans, "that no event accounts for"), (different, "different")] {
+        if let Some(first) = rows.first() {
+            parts.push(format!("{} {what} ({first}{})", rows.len(), if rows.len() > 1 { " …" } else { "" }));
+        }
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,119 @@
+//! `annie doctor` on data that somebody damaged: what is folded from the log comes back, what is wrong in the log itself is
+//! named, and a running server is left alone. The database is changed as a disk changes it: in its file.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// The findings, and the exit code.
+async fn doctor(folder: &Path, how: &[&str]) -> (Vec<Value>, i32) {
+    let done = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"))
+        .arg("--data")
+        .arg(folder)
+        .args(["--json", "doctor"])
+        .args(how)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", folder)
+        .output();
+    let done = done.await.expect("the program runs");
+    let said = String::from_utf8_lossy(&done.stdout).lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    (said, done.status.code().expect("it ends by itself"))
+}
+
+fn of<'a>(found: &'a [Value], what: &str) -> Vec<&'a Value> {
+    found.iter().filter(|f| f["what"] == what).collect()
+}
+
+/// A folder in which a server answered two messages and was stopped in good order, so that all is in one file.
+async fn used() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(folder.path(), &[], &[]).await;
+    let mut conversation = String::new();
+    for (text, key) in [("what time is it?", "a"), ("what tasks are open?", "b")] {
+        let body = json!({"text": text, "conversation_key": key});
+        let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
+        assert_eq!(status, 200, "{said}");
+        conversation = said["conversation_id"].as_str().expect("an id").to_owned();
+    }
+    server.stop().await;
+    assert!(!folder.path().join("annie.db-wal").exists(), "all is in one file");
+    (folder, conversation)
+}
+
+/// Changes these bytes of the database to others of the same number, in the first or in every place.
+fn damage(folder: &Path, from: &str, to: &str, everywhere: bool) {
+    assert_eq!(from.len(), to.len());
+    let file = folder.join("annie.db");
+    let mut bytes = std::fs::read(&file).expect("the database");
+    let places: Vec<usize> =
+        (0..bytes.len() - from.len()).filter(|at| bytes[*at..].starts_with(from.as_bytes())).collect();
+    assert!(!places.is_empty(), "{from:?} is nowhere in it");
+    for at in places.into_iter().take(if everywhere { usize::MAX } else { 1 }) {
+        bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+    }
+    std::fs::write(&file, bytes).expect("written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_somebody_changed_is_named_by_a_check_and_comes_back_by_a_repair() {
+    let (folder, _) = used().await;
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    assert_eq!((exit, of(&found, "tasks")[0]["state"].as_str()), (0, Some("ok")), "{found:#?}");
+    // State and class stand side by side in a row of `tasks`, and nowhere else.
+    for (from, to) in [("completednormal", "cancellednormal"), ("completedhigh", "cancelledhigh")] {
+        if std::fs::read(folder.path().join("annie.db"))
+            .expect("readable")
+            .windows(from.len())
+            .any(|w| w == from.as_bytes())
+        {
+            damage(folder.path(), from, to, true);
+        }
+    }
+    for _ in 0..2 {
+        // To check changes nothing.
+        let (found, exit) = doctor(folder.path(), &["--check"]).await;
+        let tasks = of(&found, "tasks")[0];
+        assert_eq!((exit, tasks["state"].as_str()), (1, Some("fault")), "{found:#?}");
+        let (detail, fix) = (tasks["detail"].as_str().expect("text"), tasks["fix"].as_str().expect("text"));
+        assert!(detail.contains("2 different (task_") && fix.contains("--repair"), "{tasks}");
+    }
+    let (found, exit) = doctor(folder.path(), &["--repair"]).await;
+    assert_eq!((exit, of(&found, "repair").len()), (0, 1), "{found:#?}");
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    assert_eq!((exit, of(&found, "tasks")[0]["state"].as_str()), (0, Some("ok")), "{found:#?}");
+    let server = Server::start(folder.path(), &[], &[]).await;
+    let (_, tasks) = server.get("/api/v1/tasks").await;
+    let states: Vec<&str> =
+        tasks["tasks"].as_array().expect("tasks").iter().filter_map(|t| t["status"].as_str()).collect();
+    assert_eq!(states, ["completed", "completed"]);
+    // It is not repaired under the feet of a server.
+    let (found, exit) = doctor(folder.path(), &["--repair"]).await;
+    assert_eq!((exit, found.len()), (5, 1), "{found:#?}");
+    assert!(found[0]["error"]["what"].as_str().expect("why").contains("a server uses this data"), "{found:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_cannot_be_read_is_named_never_deleted_and_its_neighbours_go_on() {
+    let (folder, conversation) = used().await;
+    let whole = doctor(folder.path(), &["--check"]).await.0;
+    // The last conversation's final event; `b` was answered last.
+    damage(folder.path(), "\"kind\":\"answered\"", "\"kind\":\"answerex\"", true);
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    let log = of(&found, "log");
+    assert_eq!((exit, log.len()), (1, 2), "{found:#?}\n{whole:#?}");
+    let details: Vec<&str> = log.iter().filter_map(|f| f["detail"].as_str()).collect();
+    assert!(details.iter().any(|d| d.contains(&conversation) && d.contains(" event ")), "{details:?}");
+    let (again, exit) = doctor(folder.path(), &["--repair"]).await;
+    assert_eq!((exit, of(&again, "log")), (1, log), "it is reported, and nothing is invented");
+    let server = Server::start(folder.path(), &[], &[]).await;
+    // The conversation is parked with a visible failure, and others are not touched.
+    let sick = json!({"text": "hello?", "conversation_key": "b"});
+    let (_, said) = server.post("/api/v1/messages?wait=20", &sick).await.expect("an end");
+    assert_eq!(said["status"], "failed", "{said}");
+    let well = json!({"text": "what time is it?", "conversation_key": "c"});
+    let (status, said) = server.post("/api/v1/messages?wait=20", &well).await.expect("answered");
+    assert_eq!((status, said["status"].as_str()), (200, Some("completed")), "{said}");
+}
