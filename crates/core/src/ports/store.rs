@@ -276,6 +276,9 @@ pub struct ConversationRow {
     pub last_seq: Seq,
     /// Which ownership is current.
     pub epoch: Epoch,
+    /// The process that has it; nothing before the first claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<NodeIncarnation>,
     /// When it began.
     pub created_at: Micros,
     /// When something last happened.

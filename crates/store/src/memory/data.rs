@@ -40,6 +40,7 @@ impl Conversation {
             title: self.title.clone(),
             last_seq: self.last(),
             epoch: self.epoch,
+            owner: self.owner,
             created_at: self.created_at,
             updated_at: self.updated_at,
         }

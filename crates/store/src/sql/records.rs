@@ -2,18 +2,18 @@
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, IntentId, TaskId, UserId},
+    ids::{ConversationId, IntentId, NodeIncarnation, TaskId, UserId},
     ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 
 use super::{Cell, Columns, Database, SqlStore, user_of};
 
-const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
      FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
-const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
      FROM conversations WHERE updated_at < $1 ORDER BY updated_at DESC, id DESC LIMIT $2";
-const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, created_at, updated_at \
+const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
      FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
@@ -104,6 +104,7 @@ fn conversation_of(row: &mut Columns<'_>) -> Result<ConversationRow, StoreError>
         title: row.text()?,
         last_seq: row.seq()?,
         epoch: row.epoch()?,
+        owner: row.maybe_id(NodeIncarnation::from_uuid)?,
         created_at: row.at()?,
         updated_at: row.at()?,
     })

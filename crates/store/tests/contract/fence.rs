@@ -27,8 +27,11 @@ pub async fn a_claim_raises_the_epoch_and_says_the_last_place(store: Arc<dyn Sto
     commit(&*store, inbox(c, "ann", two)).await.unwrap();
     assert_eq!(store.claim(c, node(1)).await.unwrap(), Some(Claim { epoch: Epoch(1), last: Seq(2) }));
     assert!(commit(&*store, owned(c, "ann", Epoch(1), vec![started(task(1), 2)])).await.is_ok());
-    assert_eq!(store.claim(c, node(1)).await.unwrap(), Some(Claim { epoch: Epoch(2), last: Seq(3) }));
-    assert_eq!(store.conversation(of("ann"), c).await.unwrap().unwrap().epoch, Epoch(2));
+    assert_eq!(store.claim(c, node(2)).await.unwrap(), Some(Claim { epoch: Epoch(2), last: Seq(3) }));
+    let row = store.conversation(of("ann"), c).await.unwrap().unwrap();
+    assert_eq!((row.epoch, row.owner), (Epoch(2), Some(node(2))));
+    let listed = store.conversations(of("ann"), annie_core::time::Micros(i64::MAX), 9).await.unwrap();
+    assert_eq!(listed, [row]);
 }
 
 pub async fn an_earlier_owner_is_fenced_and_writes_nothing(store: Arc<dyn Store>) {

@@ -124,6 +124,7 @@ pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>
         title: "é".repeat(80),
         last_seq: Seq(3),
         epoch: annie_core::ids::Epoch(0),
+        owner: None,
         created_at: Micros(10),
         updated_at: Micros(20),
     };
