@@ -14,7 +14,7 @@ use annie_core::{
 };
 use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiModel};
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
-use annie_store::SqliteStore;
+use annie_store::{FolderLock, PostgresStore, SqliteStore};
 
 use crate::{
     chaos::Chaos,
@@ -45,6 +45,14 @@ pub enum BootError {
         /// Why.
         source: StoreError,
     },
+    /// The configured PostgreSQL database cannot be used.
+    #[error("cannot use the database {address}: {source}")]
+    Database {
+        /// Which, without the password.
+        address: String,
+        /// Why.
+        source: StoreError,
+    },
     /// The kernel does not start.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -59,6 +67,7 @@ pub struct Assembled {
     /// Where faults are injected, if the configuration says so.
     pub chaos: Option<Chaos>,
     runner: Arc<Runner>,
+    _lock: Option<FolderLock>,
 }
 
 /// The data folder that is meant.
@@ -81,8 +90,22 @@ pub async fn open_store(
     environment: &Environment,
     folder: &Path,
 ) -> Result<Arc<dyn Store>, BootError> {
+    if let Some(address) = config.store.address(environment)? {
+        let failed = |source| BootError::Database { address: address.to_string(), source };
+        return Ok(Arc::new(PostgresStore::open(&address, config.store.postgres()).await.map_err(failed)?));
+    }
     let failed = |source| BootError::Store { folder: folder.to_owned(), source };
     Ok(Arc::new(SqliteStore::open(folder, config.store.sqlite()).await.map_err(failed)?))
+}
+
+/// The lock of a data folder whose database is elsewhere: notes, skills and the server's address are still one process's.
+fn lock_beside(config: &Config, environment: &Environment, folder: &Path) -> Result<Option<FolderLock>, BootError> {
+    // SQLite's store takes it by itself.
+    if config.store.address(environment)?.is_none() {
+        return Ok(None);
+    }
+    let failed = |source| BootError::Store { folder: folder.to_owned(), source };
+    FolderLock::take(folder).map(Some).map_err(failed)
 }
 
 /// The backends as configured, or the planner.
@@ -147,6 +170,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let env = system::env();
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
+    let lock = lock_beside(config, environment, folder)?;
     let store = open_store(config, environment, folder).await?;
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
     let runner = Arc::new(Runner::new(RunnerParts {
@@ -168,7 +192,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     };
     let chaos = config.chaos.enabled.then(|| Chaos::around(&mut parts, folder));
     let kernel = Kernel::start(parts).await?;
-    Ok(Assembled { kernel, catalog, chaos, runner })
+    Ok(Assembled { kernel, catalog, chaos, runner, _lock: lock })
 }
 
 impl Assembled {

@@ -1,6 +1,7 @@
 //! The command line: every command, flag and its help.
 
 mod chaos;
+mod migrate;
 mod work;
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
@@ -12,6 +13,7 @@ use annie_core::{
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use chaos::*;
+pub use migrate::*;
 pub use work::*;
 
 use crate::door::check_key;
@@ -148,6 +150,8 @@ pub enum Command {
     },
     /// Check data folder, database, skills, backends, disk and clock
     Doctor(Doctor),
+    /// Copy everything that is kept from SQLite to PostgreSQL, or back
+    Migrate(Migrate),
     /// Inject faults into a server that was started for that, and prove what it survives
     Chaos {
         /// What to do.

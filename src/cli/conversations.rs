@@ -3,7 +3,7 @@
 use annie_core::{
     event::Scope,
     ids::ConversationId,
-    ports::{ConversationRow, Records},
+    ports::ConversationRow,
     time::Micros,
 };
 use serde_json::{Value, json};

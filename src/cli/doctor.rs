@@ -4,11 +4,7 @@ mod records;
 
 use std::path::Path;
 
-use annie_core::{
-    event::Scope,
-    ports::{Keys, Log, Records},
-    time::Micros,
-};
+use annie_core::{event::Scope, time::Micros};
 use annie_skillkit::Severity;
 use serde::Serialize;
 
@@ -163,7 +159,11 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         let failure = Failure::new(Exit::Failure, format!("it is not {now}")).fix("set the clock");
         return Ok(vec![Finding::fault("clock", &failure)]);
     }
-    if !site.folder.join("annie.db").exists() {
+    let address = match site.loaded.config.store.address(&site.loaded.environment) {
+        Ok(address) => address,
+        Err(error) => return Ok(vec![Finding::fault(WHAT, &error.into())]),
+    };
+    if address.is_none() && !site.folder.join("annie.db").exists() {
         let no_data = Finding::ok(WHAT, "not there yet; the first start makes it");
         return Ok(vec![no_data, Finding::ok("clock", now.to_string())]);
     }
@@ -173,7 +173,10 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     };
     let mut found = Vec::new();
     match store.ping().await {
-        Ok(()) => found.push(Finding::ok(WHAT, "opens, answers, and its tables are up to date")),
+        Ok(()) => {
+            let shown = address.map_or_else(String::new, |address| format!("PostgreSQL, {address}: "));
+            found.push(Finding::ok(WHAT, format!("{shown}opens, answers, and its tables are up to date")));
+        }
         Err(e) => found.push(Finding::fault(WHAT, &crate::error::AppError::from(e).into())),
     }
     let newest = store

@@ -92,6 +92,16 @@ impl From<BootError> for Failure {
             }
             BootError::Shim(_) => Self::new(Exit::Failure, e.to_string()).fix("start annie by its whole path"),
             BootError::Kernel(e) => e.into(),
+            BootError::Database { ref source, .. } => {
+                let (exit, fix) = if source.is_retryable() {
+                    let fix = "check that PostgreSQL runs there and lets this user in ([store] in the configuration); \
+                               then start it again";
+                    (Exit::Unavailable, fix)
+                } else {
+                    (Exit::Failure, "use the version of annie that wrote it, or restore a backup")
+                };
+                Self::new(exit, e.to_string()).fix(fix)
+            }
             BootError::Store { ref source, ref folder } => {
                 let folder = folder.display();
                 let (exit, fix) = match source.kind {

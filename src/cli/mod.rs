@@ -17,6 +17,7 @@ mod gate;
 mod jobs;
 mod key;
 mod limited;
+mod migrate;
 mod notices;
 mod operations;
 mod queue;
@@ -165,6 +166,7 @@ async fn with_config(
         Command::Notifications(wish) => notices::run(&site, wish).await,
         Command::Skills { command } => skills::run(&site, command).await,
         Command::Key { command } => key::run(&site, command).await,
+        Command::Migrate(wish) => migrate::run(&site, wish).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor(wish) => doctor::run(&site, &wish).await,
         Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::RunLimited(_) => Ok(()),

@@ -3,7 +3,7 @@
 use annie_core::{
     event::{EventBody, Scope},
     ids::{ConversationId, Seq, TaskId},
-    ports::{Log, Records, TaskRow},
+    ports::{Log, TaskRow},
     time::Micros,
 };
 use serde_json::{Value, json};

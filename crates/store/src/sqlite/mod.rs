@@ -9,6 +9,7 @@ mod absence;
 mod batch;
 mod commit;
 mod errors;
+mod folder;
 mod memories;
 mod outbox;
 mod readers;
@@ -19,16 +20,11 @@ mod tests;
 mod todos;
 mod writer;
 
-use std::{
-    borrow::Cow,
-    fs::{File, TryLockError},
-    path::Path,
-    time::Duration,
-};
+use std::{borrow::Cow, path::Path, time::Duration};
 
 use annie_core::{
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
-    ports::{Append, Fut, Notification, Store, StoreError, StoreErrorKind},
+    ports::{Append, Fut, Notification, Store, StoreError},
     time::Micros,
 };
 use sqlx::{
@@ -39,10 +35,12 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 use absence::Absence;
-use errors::{failed, failed_io};
+use errors::failed;
 use readers::Readers;
 use statements::{Bound, Statements};
 use writer::Writer;
+
+pub use folder::FolderLock;
 
 use crate::{
     admission::Head,
@@ -55,8 +53,6 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// The database's file in the data folder.
 const DATABASE_FILE: &str = "annie.db";
-/// The file whose lock says that a process uses the folder.
-const LOCK_FILE: &str = "annie.lock";
 /// How many prepared texts the writer keeps.
 const WRITER_STATEMENTS_MAX: usize = 512;
 /// Pages in the write-ahead log from which on a commit moves them into the database: 16 MB.
@@ -115,7 +111,7 @@ impl SqliteStore {
     /// `Locked` if another process uses the folder; `Corrupt` if the file is no database or was written by a newer Annie;
     /// `Unavailable` if the folder cannot be used.
     pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
-        let lock = lock_folder(folder)?;
+        let lock = FolderLock::take(folder)?;
         let connect = connect_options(folder, &options);
         let mut connection = connect
             .clone()
@@ -217,31 +213,6 @@ fn connect_options(folder: &Path, options: &SqliteOptions) -> SqliteConnectOptio
     match options.database_bytes_max {
         Some(bytes) => connect.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
         None => connect,
-    }
-}
-
-/// Makes the folder, for its owner alone, and takes its lock.
-fn lock_folder(folder: &Path) -> Result<File, StoreError> {
-    const WHAT: &str = "locking the data folder";
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(failed_io(WHAT))?;
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(folder.join(LOCK_FILE))
-        .map_err(failed_io(WHAT))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError {
-            kind: StoreErrorKind::Locked,
-            what: WHAT,
-            detail: format!("{} is in use by another process", folder.display()),
-        }),
-        Err(TryLockError::Error(error)) => Err(failed_io(WHAT)(error)),
     }
 }
 

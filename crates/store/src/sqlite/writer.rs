@@ -1,8 +1,6 @@
 //! The one connection that writes. Whoever holds it owns the transaction; a transaction that was left open, because its
 //! holder failed or was dropped in the middle, is rolled back before the next one begins.
 
-use std::fs::File;
-
 use annie_core::ports::{StoreError, StoreErrorKind};
 use sqlx::{
     AssertSqlSafe, Connection,
@@ -11,6 +9,7 @@ use sqlx::{
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 
 use super::{
+    FolderLock,
     Sqlite,
     errors::{failed, is_constraint},
     statements::Statements,
@@ -23,11 +22,11 @@ pub(super) struct Writer {
     open: bool,
     recent: Recent,
     /// Held, never read: the system frees the folder's lock with the file, however the process ends.
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Writer {
-    pub fn new(connection: SqliteConnection, lock: File) -> Self {
+    pub fn new(connection: SqliteConnection, lock: FolderLock) -> Self {
         Self { connection, open: false, recent: Recent::default(), _lock: lock }
     }
 

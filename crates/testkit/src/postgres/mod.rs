@@ -71,6 +71,17 @@ pub async fn database_like(name: &str, fill: impl AsyncFnOnce(String)) -> Option
     Some(blocking(move || server.fresh(Some(&like))).await)
 }
 
+impl Database {
+    /// What the database says to a statement, one row a line.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub async fn sql(&self, statement: &str) -> String {
+        let (server, name, statement) = (self.server.clone(), self.name.clone(), statement.to_owned());
+        blocking(move || server.run_sql(&name, &[&statement])).await
+    }
+}
+
 impl Drop for Database {
     fn drop(&mut self) {
         // Nobody waits for it; with the server it goes in any case.

@@ -1,0 +1,348 @@
+//! Copies everything that is kept from one database to another: all tables, the epochs and what was delivered included. One
+//! consistent read, one transaction of the target: it is all there or nothing is. What was written is read back before the
+//! commit, and counts and checksums of every table must be the source's.
+
+mod postgres;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, fmt::Write, future::Future, path::PathBuf};
+
+use annie_core::ports::{Store, StoreError};
+use sha2::{Digest, Sha256};
+
+use crate::{PostgresAddress, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
+
+/// Rows that are read at a time.
+const PAGE_ROWS: u32 = 500;
+
+/// A database that everything is copied from or to.
+#[derive(Debug, Clone)]
+pub enum MigratePlace {
+    /// SQLite in a data folder.
+    Sqlite(PathBuf),
+    /// PostgreSQL.
+    Postgres(PostgresAddress),
+}
+
+/// A table that was copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableCopied {
+    /// Which.
+    pub table: &'static str,
+    /// Its rows.
+    pub rows: u64,
+    /// SHA-256 over all its values in the order of its key, in hex: the same on both databases.
+    pub sha256: String,
+}
+
+/// Why nothing was copied. The target is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// A database does not do what it is asked.
+    #[error("{side}: {source}")]
+    Store {
+        /// Which of the two.
+        side: &'static str,
+        /// Why.
+        source: StoreError,
+    },
+    /// There is something in the target.
+    #[error("the target is not empty: {rows} rows in {table}")]
+    NotEmpty {
+        /// Where.
+        table: &'static str,
+        /// How much.
+        rows: u64,
+    },
+    /// A process works on one of the two.
+    #[error("the {side} is in use by {count} connection(s) of annie")]
+    InUse {
+        /// Which.
+        side: &'static str,
+        /// How many connections.
+        count: u64,
+    },
+    /// The two do not have the same tables.
+    #[error("the tables differ: {0}")]
+    Tables(String),
+    /// What was written is not what was read.
+    #[error("{table} differs after the copy: {read} rows read, {written} written")]
+    Differs {
+        /// Where.
+        table: &'static str,
+        /// Rows of the source.
+        read: u64,
+        /// Rows of the target.
+        written: u64,
+    },
+}
+
+/// A table and the columns of its key.
+struct Table {
+    name: &'static str,
+    key: &'static [&'static str],
+}
+
+/// All tables, those that others refer to first. A test compares them with those that the databases have.
+const TABLES: &[Table] = &[
+    Table { name: "conversations", key: &["id"] },
+    Table { name: "events", key: &["conversation_id", "seq"] },
+    Table { name: "snapshots", key: &["conversation_id"] },
+    Table { name: "tasks", key: &["id"] },
+    Table { name: "intents", key: &["id"] },
+    Table { name: "outbox", key: &["id"] },
+    Table { name: "letters", key: &["task_id"] },
+    Table { name: "operations", key: &["id"] },
+    Table { name: "notifications", key: &["id"] },
+    Table { name: "secrets", key: &["name"] },
+    Table { name: "breakers", key: &["skill"] },
+    Table { name: "api_keys", key: &["id"] },
+    Table { name: "todos", key: &["user_id", "number"] },
+    Table { name: "memories", key: &["user_id", "number"] },
+    Table { name: "memory_intents", key: &["user_id", "intent_id"] },
+];
+/// Columns that number rows for their own database only.
+const OWN_COLUMNS: &[(&str, &str)] = &[("memories", "id")];
+/// Tables whose numbers are never given again, so that the last one given is copied too.
+const NUMBERED: &str = "notifications";
+
+/// What a column holds, on either database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Id,
+    Flag,
+    Number,
+    Real,
+    Text,
+    Bytes,
+}
+
+/// A value on its way.
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Nothing,
+    Number(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A column. What SQLite calls a number may be a truth value in PostgreSQL, and bytes may be an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Column {
+    name: String,
+    kind: Kind,
+}
+
+/// One of the two databases, in a transaction.
+trait Side: Send {
+    /// How it is called in errors.
+    const NAME: &'static str;
+
+    /// The tables that it has, but for those that it manages itself.
+    fn tables(&mut self) -> impl Future<Output = Result<BTreeSet<String>, StoreError>> + Send;
+
+    /// The columns of a table, but for those that follow from others.
+    fn columns(&mut self, table: &Table) -> impl Future<Output = Result<Vec<Column>, StoreError>> + Send;
+
+    fn count(&mut self, table: &Table) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    fn clear(&mut self, table: &Table) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The rows behind a key, in its order.
+    fn page(
+        &mut self,
+        table: &Table,
+        columns: &[Column],
+        after: Option<Vec<Value>>,
+    ) -> impl Future<Output = Result<Vec<Vec<Value>>, StoreError>> + Send;
+
+    fn insert(
+        &mut self,
+        table: &Table,
+        columns: &[Column],
+        rows: Vec<Vec<Value>>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The last number that a numbered table has given.
+    fn last_number(&mut self) -> impl Future<Output = Result<i64, StoreError>> + Send;
+
+    fn set_last_number(&mut self, number: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Copies everything. With `replace`, what the target holds is removed in the same transaction.
+///
+/// # Errors
+/// If a database cannot be used or is in use, the target holds something, or the copy is not the same: then nothing was
+/// copied.
+pub async fn migrate(from: &MigratePlace, to: &MigratePlace, replace: bool) -> Result<Vec<TableCopied>, MigrateError> {
+    // Opening brings the tables of both up to date, and holds the folders' locks until the end.
+    let stores = (open(from, "source").await?, open(to, "target").await?);
+    let copied = match (from, to) {
+        (MigratePlace::Sqlite(from), MigratePlace::Sqlite(to)) => {
+            copy(sqlite_at(from, "source").await?, sqlite_at(to, "target").await?, replace).await
+        }
+        (MigratePlace::Sqlite(from), MigratePlace::Postgres(to)) => {
+            copy(sqlite_at(from, "source").await?, postgres_at(to, "target").await?, replace).await
+        }
+        (MigratePlace::Postgres(from), MigratePlace::Sqlite(to)) => {
+            copy(postgres_at(from, "source").await?, sqlite_at(to, "target").await?, replace).await
+        }
+        (MigratePlace::Postgres(from), MigratePlace::Postgres(to)) => {
+            copy(postgres_at(from, "source").await?, postgres_at(to, "target").await?, replace).await
+        }
+    };
+    stores.0.close().await;
+    stores.1.close().await;
+    copied
+}
+
+async fn open(place: &MigratePlace, side: &'static str) -> Result<Box<dyn Store>, MigrateError> {
+    let failed = |source| MigrateError::Store { side, source };
+    Ok(match place {
+        MigratePlace::Sqlite(folder) => {
+            Box::new(SqliteStore::open(folder, SqliteOptions::default()).await.map_err(failed)?)
+        }
+        MigratePlace::Postgres(address) => {
+            let count = postgres::in_use(address).await.map_err(failed)?;
+            if count > 0 {
+                return Err(MigrateError::InUse { side, count });
+            }
+            Box::new(PostgresStore::open(address, PostgresOptions::default()).await.map_err(failed)?)
+        }
+    })
+}
+
+async fn sqlite_at(folder: &std::path::Path, side: &'static str) -> Result<sqlite::SqliteSide, MigrateError> {
+    sqlite::SqliteSide::open(folder).await.map_err(|source| MigrateError::Store { side, source })
+}
+
+async fn postgres_at(address: &PostgresAddress, side: &'static str) -> Result<postgres::PostgresSide, MigrateError> {
+    postgres::PostgresSide::open(address).await.map_err(|source| MigrateError::Store { side, source })
+}
+
+async fn copy<F: Side, T: Side>(mut from: F, mut to: T, replace: bool) -> Result<Vec<TableCopied>, MigrateError> {
+    let of_source = |source| MigrateError::Store { side: "source", source };
+    let of_target = |source| MigrateError::Store { side: "target", source };
+    known(F::NAME, &from.tables().await.map_err(of_source)?)?;
+    known(T::NAME, &to.tables().await.map_err(of_target)?)?;
+    for table in TABLES.iter().rev() {
+        if replace {
+            to.clear(table).await.map_err(of_target)?;
+        } else {
+            let rows = to.count(table).await.map_err(of_target)?;
+            if rows > 0 {
+                return Err(MigrateError::NotEmpty { table: table.name, rows });
+            }
+        }
+    }
+    let mut copied = Vec::new();
+    for table in TABLES {
+        let columns = from.columns(table).await.map_err(of_source)?;
+        let target = to.columns(table).await.map_err(of_target)?;
+        let columns = common(table, columns, target)?;
+        let mut read = Sum::default();
+        let mut after = None;
+        loop {
+            let rows = from.page(table, &columns.source, after.take()).await.map_err(of_source)?;
+            let Some(last) = rows.last() else { break };
+            after = Some(key_of(table, &columns.source, last));
+            read.add(&rows);
+            to.insert(table, &columns.target, rows).await.map_err(of_target)?;
+        }
+        let written = sum(&mut to, table, &columns.target).await.map_err(of_target)?;
+        let (read, written) = (read.end(), written.end());
+        if read != written {
+            return Err(MigrateError::Differs { table: table.name, read: read.0, written: written.0 });
+        }
+        copied.push(TableCopied { table: table.name, rows: read.0, sha256: read.1 });
+    }
+    let last = from.last_number().await.map_err(of_source)?;
+    to.set_last_number(last).await.map_err(of_target)?;
+    to.commit().await.map_err(of_target)?;
+    Ok(copied)
+}
+
+/// Whether these are the tables that are copied: one more would be lost without a word.
+fn known(side: &str, tables: &BTreeSet<String>) -> Result<(), MigrateError> {
+    let known: BTreeSet<String> = TABLES.iter().map(|t| t.name.to_owned()).collect();
+    let strange: Vec<&str> = known.symmetric_difference(tables).map(String::as_str).collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(MigrateError::Tables(format!("{} on one side of {side} only", strange.join(", "))))
+}
+
+/// A table's columns on both sides, in one order.
+struct Columns {
+    source: Vec<Column>,
+    target: Vec<Column>,
+}
+
+fn common(table: &Table, source: Vec<Column>, target: Vec<Column>) -> Result<Columns, MigrateError> {
+    let sorted = |mut columns: Vec<Column>| {
+        columns.retain(|column| !OWN_COLUMNS.contains(&(table.name, column.name.as_str())));
+        columns.sort_by(|a, b| a.name.cmp(&b.name));
+        columns
+    };
+    let (source, target) = (sorted(source), sorted(target));
+    if source.iter().map(|c| &c.name).eq(target.iter().map(|c| &c.name)) {
+        return Ok(Columns { source, target });
+    }
+    let names = |columns: &[Column]| columns.iter().map(|c| c.name.clone()).collect::<Vec<_>>().join(", ");
+    let said = format!("{}: {} there, {} here", table.name, names(&source), names(&target));
+    Err(MigrateError::Tables(said))
+}
+
+fn key_of(table: &Table, columns: &[Column], row: &[Value]) -> Vec<Value> {
+    let value = |name: &&str| columns.iter().zip(row).find(|(c, _)| c.name == *name).map(|(_, value)| value.clone());
+    table.key.iter().filter_map(value).collect()
+}
+
+async fn sum(side: &mut impl Side, table: &Table, columns: &[Column]) -> Result<Sum, StoreError> {
+    let mut sum = Sum::default();
+    let mut after = None;
+    loop {
+        let rows = side.page(table, columns, after.take()).await?;
+        let Some(last) = rows.last() else { return Ok(sum) };
+        after = Some(key_of(table, columns, last));
+        sum.add(&rows);
+    }
+}
+
+/// Count and checksum of rows.
+#[derive(Default)]
+struct Sum {
+    rows: u64,
+    hash: Sha256,
+}
+
+impl Sum {
+    fn add(&mut self, rows: &[Vec<Value>]) {
+        self.rows += rows.len() as u64;
+        for value in rows.iter().flatten() {
+            let (tag, bytes): (u8, &[u8]) = match value {
+                Value::Nothing => (0, &[]),
+                Value::Number(number) => (1, &number.to_be_bytes()),
+                Value::Real(real) => (2, &real.to_bits().to_be_bytes()),
+                Value::Text(text) => (3, text.as_bytes()),
+                Value::Bytes(bytes) => (4, bytes),
+            };
+            self.hash.update([tag]);
+            self.hash.update((bytes.len() as u64).to_be_bytes());
+            self.hash.update(bytes);
+        }
+    }
+
+    fn end(self) -> (u64, String) {
+        let mut hex = String::new();
+        for byte in self.hash.finalize() {
+            let _ = write!(hex, "{byte:02x}");
+        }
+        (self.rows, hex)
+    }
+}

@@ -1,0 +1,65 @@
+//! `annie migrate`: everything that is kept from SQLite to PostgreSQL, or back.
+
+use annie_store::{MigrateError, MigratePlace, migrate};
+use serde_json::json;
+
+use super::{
+    args::{Database, Migrate},
+    console::{Ink, table},
+    failure::{Exit, Failure},
+    site::Site,
+};
+
+/// `annie migrate`
+///
+/// # Errors
+/// If the two are the same, one is in use or not there, or the target holds something: then nothing was copied.
+pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
+    if wish.from == wish.to {
+        return Err(Failure::new(Exit::Usage, "source and target are the same").fix("--from sqlite --to postgres"));
+    }
+    if wish.from == Database::Sqlite && !site.folder.join("annie.db").exists() {
+        let what = format!("there is no database in {}", site.folder.display());
+        return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
+    }
+    let (from, to) = (place(site, wish.from)?, place(site, wish.to)?);
+    let copied = migrate(&from, &to, wish.replace).await.map_err(failure)?;
+    if site.console.is_json() {
+        for one in &copied {
+            site.console.json(&json!({"table": one.table, "rows": one.rows, "sha256": one.sha256}))?;
+        }
+        return Ok(());
+    }
+    let rows = copied.iter().map(|one| vec![one.table.to_owned(), one.rows.to_string(), one.sha256[..16].to_owned()]);
+    site.console.line(&table(&["table", "rows", "sha256"], rows.collect()))?;
+    site.console.say(&site.console.ink(Ink::Good, "copied, read back and compared"));
+    if wish.to == Database::Sqlite {
+        site.console.say("to use it, take `url`, `url_file` and `url_env` out of [store]");
+    }
+    Ok(())
+}
+
+fn place(site: &Site, database: Database) -> Result<MigratePlace, Failure> {
+    if database == Database::Sqlite {
+        return Ok(MigratePlace::Sqlite(site.folder.clone()));
+    }
+    let address = site.loaded.config.store.address(&site.loaded.environment)?;
+    address.map(MigratePlace::Postgres).ok_or_else(|| {
+        let fix = "give one as `url_file` in [store], or for this once in ANNIE__STORE__URL";
+        Failure::new(Exit::Usage, "the configuration names no PostgreSQL database").fix(fix)
+    })
+}
+
+fn failure(error: MigrateError) -> Failure {
+    let (exit, fix) = match &error {
+        MigrateError::Store { source, .. } if source.is_retryable() => {
+            (Exit::Unavailable, "stop what uses it; check that it runs and can be reached: annie doctor")
+        }
+        MigrateError::InUse { .. } => (Exit::Unavailable, "stop the servers that use it, and what else runs of annie"),
+        MigrateError::NotEmpty { .. } => (Exit::Failure, "take an empty database, or remove what it holds: --replace"),
+        MigrateError::Store { .. } | MigrateError::Tables(_) | MigrateError::Differs { .. } => {
+            (Exit::Failure, "nothing was copied, the source is as it was; this is a bug")
+        }
+    };
+    Failure::new(exit, error.to_string()).fix(fix)
+}
