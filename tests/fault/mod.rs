@@ -3,6 +3,7 @@
 mod chaos;
 mod doctor;
 mod every_step;
+mod frozen;
 mod invariants;
 mod keepers;
 mod lives;
@@ -10,3 +11,4 @@ mod process;
 mod quiet;
 mod scheduler;
 mod sigkill;
+mod two_processes;

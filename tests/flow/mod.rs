@@ -11,6 +11,7 @@ mod letters;
 mod load;
 mod notifications;
 mod operations;
+mod postgres;
 mod programs;
 mod routing;
 pub mod scheduling;

@@ -1,0 +1,230 @@
+//! Two servers on one PostgreSQL database: a message to either is answered once, a frozen one is replaced and writes nothing
+//! when it wakes, and a database that is killed under both loses nothing and doubles nothing.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use annie_testkit::postgres::{self, Options};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    server::{Server, Sse},
+    world::eventually,
+};
+
+/// Two servers, each with a data folder of its own.
+struct Two {
+    servers: [Server; 2],
+    folders: [TempDir; 2],
+}
+
+impl Two {
+    async fn start(url: &str) -> Self {
+        let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+        let env = [
+            ("ANNIE__STORE__URL", url),
+            ("ANNIE__STORE__CONNECT_MS_MAX", "1000"),
+            // Brings the skill whose effects are counted outside, and the model that calls it.
+            ("ANNIE__CHAOS__ENABLED", "true"),
+            // As patient as these tests are.
+            ("ANNIE__QUEUE__DEPTH_PER_USER", "{ high_max = 50, normal_max = 500, low_max = 50, background_max = 50 }"),
+        ];
+        let start = async |folder: &Path| Server::start(folder, &[], &env).await;
+        let servers = [start(folders[0].path()).await, start(folders[1].path()).await];
+        Self { servers, folders }
+    }
+}
+
+/// Sends a message until it is acknowledged, to one server after the other, as a client with an idempotency key does.
+async fn send(servers: &[&Server], key: &str, client_id: &str, text: &str) -> (String, String) {
+    let body = json!({"text": text, "conversation_key": key, "client_id": client_id});
+    let turn = AtomicUsize::new(0);
+    let said = eventually("the message is taken", async || {
+        let server = servers[turn.fetch_add(1, Relaxed) % servers.len()];
+        let (status, said) = server.post("/api/v1/messages", &body).await.ok()?;
+        assert!([202, 429, 503].contains(&status), "{status} {said}");
+        (status == 202).then_some(said)
+    })
+    .await;
+    let text = |name: &str| said[name].as_str().expect("text").to_owned();
+    (text("conversation_id"), text("task_id"))
+}
+
+/// Waits until these have ended, asking one of the servers.
+async fn until_ended(server: &Server, tasks: impl IntoIterator<Item = &String>) {
+    for task in tasks {
+        eventually(&format!("{task} ends"), async || {
+            let request =
+                server.http.get(format!("{}/api/v1/tasks/{task}", server.url)).timeout(Duration::from_secs(5));
+            let said: Value = request.send().await.ok()?.json().await.ok()?;
+            ["completed", "failed", "cancelled"].contains(&said["status"].as_str()?).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A conversation's log, in which everything has ended.
+async fn log(server: &Server, conversation: &str, tasks: usize) -> Vec<Sse> {
+    let seen = server.stream(conversation, 0, |seen| seen.iter().filter(|s| s.is_final()).count() >= tasks).await;
+    let ids: Vec<u64> = seen.iter().map(|s| s.id).collect();
+    assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>(), "a gap or a repeat");
+    seen
+}
+
+/// The tasks that were acknowledged, by conversation, each with its marker.
+type Taken = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Every acknowledged message has one end, and no effect took place twice. What was answered as done was done.
+async fn check(two: &Two, reader: &Server, taken: &Taken) {
+    let effects = two.effects();
+    for (marker, times) in &effects {
+        assert_eq!(*times, 1, "{marker} took effect {times} times");
+    }
+    for (conversation, tasks) in taken {
+        let log = log(reader, conversation, tasks.len()).await;
+        for (task, marker) in tasks {
+            let ends: Vec<&Sse> = log.iter().filter(|s| s.is_final() && s.data["task"] == **task).collect();
+            assert_eq!(ends.len(), 1, "{task}: {ends:?}");
+            let says_done = ends[0].data["text"].as_str().is_some_and(|text| text.contains("is counted"));
+            assert!(!says_done || effects.contains_key(marker), "{marker} was told as done: {:?}", ends[0]);
+        }
+    }
+}
+
+impl Two {
+    /// How often each marker took effect: counted by the system in files, outside of both processes.
+    fn effects(&self) -> BTreeMap<String, u64> {
+        let mut effects = BTreeMap::new();
+        for folder in &self.folders {
+            let lines = std::fs::read_to_string(folder.path().join("chaos-effects.log")).unwrap_or_default();
+            for marker in lines.lines().filter_map(|line| line.split(' ').next()) {
+                *effects.entry(marker.to_owned()).or_insert(0) += 1;
+            }
+        }
+        effects
+    }
+
+    fn signal(&self, which: usize, signal: Signal) {
+        self.servers[which].signal(signal);
+    }
+}
+
+fn wish(marker: &str) -> String {
+    format!("chaos-load: {marker} count it")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_to_either_of_two_processes_is_answered_exactly_once() {
+    let Some(database) = postgres::database().await else { return };
+    let two = Two::start(&database.url).await;
+    let [a, b] = &two.servers;
+    let mut taken = Taken::new();
+    for n in 0..24 {
+        // Every second message of each conversation goes to the other process, and some are sent to both.
+        let (key, marker) = (format!("c{}", n % 3), format!("m{n}"));
+        let (to, other) = if (n / 3) % 2 == 0 { (a, b) } else { (b, a) };
+        let said = send(&[to], &key, &marker, &wish(&marker)).await;
+        if n % 4 == 0 {
+            assert_eq!(send(&[other], &key, &marker, &wish(&marker)).await, said, "a repeat became another task");
+        }
+        taken.entry(said.0).or_default().insert(said.1, marker);
+    }
+    until_ended(b, taken.values().flat_map(BTreeMap::keys)).await;
+    check(&two, a, &taken).await;
+    assert!(two.effects().len() > 20, "{:?}", two.effects());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_process_is_replaced_and_writes_nothing_when_it_wakes() {
+    let Some(database) = postgres::database().await else { return };
+    let two = Two::start(&database.url).await;
+    let [a, b] = &two.servers;
+    for round in 0..5 {
+        let mut taken = Taken::new();
+        for n in 0..12 {
+            let (key, marker) = (format!("r{round}c{}", n % 6), format!("r{round}m{n}"));
+            let said = send(&[a], &key, &marker, &wish(&marker)).await;
+            taken.entry(said.0).or_default().insert(said.1, marker);
+        }
+        // In the middle of all that.
+        two.signal(0, Signal::STOP);
+        for n in 0..6 {
+            let (key, marker) = (format!("r{round}c{n}"), format!("r{round}b{n}"));
+            let said = send(&[b], &key, &marker, &wish(&marker)).await;
+            taken.entry(said.0).or_default().insert(said.1, marker);
+        }
+        until_ended(b, taken.values().flat_map(BTreeMap::keys)).await;
+        let mut before = Vec::new();
+        for (conversation, tasks) in &taken {
+            before.push(log(b, conversation, tasks.len()).await.len());
+        }
+        two.signal(0, Signal::CONT);
+        eventually("the frozen one is ready again", async || (a.get("/readyz").await.0 == 200).then_some(())).await;
+        // It is through with what it was about when it answers a message of its own.
+        let marker = format!("r{round}after");
+        let said = send(&[a], &marker, &marker, &wish(&marker)).await;
+        until_ended(a, [&said.1]).await;
+        check(&two, a, &taken).await;
+        for ((conversation, _), before) in taken.iter().zip(before) {
+            let sql = format!(
+                "SELECT count(*) FROM events WHERE conversation_id::text = '{}'",
+                uuid::Uuid::parse_str(conversation.trim_start_matches("conv_")).expect("an id")
+            );
+            assert_eq!(database.sql(&sql).await, before.to_string(), "it wrote into {conversation} after it woke");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_killed_under_two_processes_loses_and_doubles_nothing() {
+    let Some(database) = postgres::Server::start(Options { fsync: true }).await else { return };
+    let url = database.database().await;
+    let two = Two::start(&url).await;
+    let [a, b] = &two.servers;
+    let stop = AtomicBool::new(false);
+    let client = async |client: usize| {
+        let mut taken = Vec::new();
+        for n in 0.. {
+            if stop.load(Relaxed) {
+                break;
+            }
+            let (key, marker) = (format!("k{client}"), format!("k{client}m{n}"));
+            // Its own process first; the other one where that does not take it.
+            let servers = if client.is_multiple_of(2) { [a, b] } else { [b, a] };
+            let said = send(&servers, &key, &marker, &wish(&marker)).await;
+            until_ended(servers[0], [&said.1]).await;
+            taken.push((said, marker));
+        }
+        taken
+    };
+    let killer = async {
+        for _ in 0..3 {
+            there_is_load(&two).await;
+            let database = database.clone();
+            let again = tokio::task::spawn_blocking(move || {
+                database.kill();
+                database.start_again();
+            });
+            again.await.expect("it starts again");
+        }
+        there_is_load(&two).await;
+        stop.store(true, Relaxed);
+    };
+    let (said, ()) = tokio::join!(futures_util::future::join_all((0..6).map(client)), killer);
+    let mut taken = Taken::new();
+    for ((conversation, task), marker) in said.into_iter().flatten() {
+        taken.entry(conversation).or_default().insert(task, marker);
+    }
+    check(&two, a, &taken).await;
+}
+
+async fn there_is_load(two: &Two) {
+    let before = two.effects().len();
+    eventually("there is load", async || (two.effects().len() > before + 10).then_some(())).await;
+}

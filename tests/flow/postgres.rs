@@ -1,0 +1,242 @@
+//! The whole program on a PostgreSQL database: doors, command line, a database that goes away, and the way there and back.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use annie_testkit::postgres::{self, Options};
+use serde_json::{Value, json};
+
+use crate::{server::Server, world::eventually};
+
+const REQUEST: &str =
+    "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
+
+/// What a command said, and its exit code.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs a command on a data folder.
+async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Said {
+    let done = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"))
+        .args(["--data".as_ref(), data.as_os_str()])
+        .args(arguments)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", data)
+        .envs(env.iter().copied())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .expect("the binary starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    let said =
+        Said { code: done.status.code().expect("an end of its own"), out: text(done.stdout), err: text(done.stderr) };
+    for part in [&said.out, &said.err] {
+        assert!(!part.contains(postgres::PASSWORD), "it shows the password: {part}");
+    }
+    said
+}
+
+async fn ask(server: &Server, text: &str, client_id: &str) -> Value {
+    let body = json!({"text": text, "conversation_key": "k", "client_id": client_id});
+    let (status, said) = server.post("/api/v1/messages?wait=15", &body).await.expect("answered");
+    assert!(status < 300, "{status} {said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_works_on_postgres_and_nothing_shows_the_password() {
+    let Some(database) = postgres::database().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let file = data.join("store.url");
+    std::fs::write(&file, &database.url_tcp).expect("a file");
+    let env = [("ANNIE__STORE__URL_FILE", file.to_str().expect("text"))];
+    // In its own process, on a database that is empty.
+    let asked = annie(data, &["ask", "--plain", REQUEST], &env).await;
+    assert!(asked.code == 0 && asked.out.contains("PR 42"), "{} {}", asked.out, asked.err);
+    let made = annie(data, &["--json", "key", "create", "ops", "--scope", "admin"], &env).await;
+    assert_eq!(made.code, 0, "{}", made.err);
+    let doctor = annie(data, &["doctor"], &env).await;
+    assert!(doctor.code == 0 && doctor.out.contains("PostgreSQL, annie@127.0.0.1:"), "{}", doctor.out);
+    let shown = annie(data, &["config", "show"], &[("ANNIE__STORE__URL", &database.url_tcp)]).await;
+    assert!(shown.code == 0 && shown.out.contains("store.url = "), "{}", shown.out);
+
+    let mut server = Server::start(data, &[], &env).await;
+    let key = serde_json::from_str::<Value>(&made.out).expect("JSON")["secret"].as_str().expect("a key").to_owned();
+    let env_of_client = [env[0], ("ANNIE__CLIENT__KEY", key.as_str())];
+    for arguments in [
+        &["status"][..],
+        &["key", "list"],
+        &["conversations", "list"],
+        &["tasks", "list"],
+        &["jobs"],
+        &["dlq", "list"],
+        &["operations", "list"],
+        &["notifications"],
+        &["queue"],
+        &["actors", "tree"],
+        &["breakers", "list"],
+        &["skills", "list"],
+        &["doctor"],
+        &["ask", "--plain", "what tasks are open?"],
+    ] {
+        let said = annie(data, arguments, &env_of_client).await;
+        assert_eq!(said.code, 0, "{arguments:?}: {} {}", said.out, said.err);
+    }
+    let second = annie(data, &["serve", "--port", "0"], &env).await;
+    assert_eq!(second.code, 5, "the folder is one process's: {}", second.err);
+    server.stop().await;
+    assert!(!data.join("annie.db").exists(), "nothing is kept in the folder's own database");
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_used_is_told_with_its_address_and_the_exit_code_to_try_again() {
+    let Some(database) = postgres::database().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let nobody = format!("postgres://annie:{}@127.0.0.1:{free}/annie", postgres::PASSWORD);
+    let refused = database.url_tcp.replace(postgres::PASSWORD, "not-the-password");
+    for (url, at) in [(&nobody, format!("annie@127.0.0.1:{free}/annie")), (&refused, "annie@127.0.0.1:".to_owned())] {
+        let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "300")];
+        for arguments in [&["serve", "--port", "0"][..], &["ask", "hello"], &["key", "list"]] {
+            let said = annie(folder.path(), arguments, &env).await;
+            assert_eq!(said.code, 5, "{arguments:?}: {}", said.err);
+            assert!(said.err.contains(&format!("cannot use the database {at}")), "{}", said.err);
+            assert!(!said.err.contains("not-the-password"), "{}", said.err);
+        }
+        let doctor = annie(folder.path(), &["doctor"], &env).await;
+        assert!(doctor.code == 1 && doctor.out.contains("FAULT    database"), "{}", doctor.out);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_goes_away_is_told_honestly_and_healed_from() {
+    let Some(database) = postgres::Server::start(Options::default()).await else { return };
+    let url = database.database().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = [
+        ("ANNIE__STORE__URL", url.as_str()),
+        ("ANNIE__STORE__CONNECT_MS_MAX", "300"),
+        ("ANNIE__STORE__STATEMENT_MS_MAX", "300"),
+    ];
+    let server = Server::start(folder.path(), &[], &env).await;
+    ask(&server, "what tasks are open?", "before").await;
+    for away in [postgres::Server::kill as fn(&postgres::Server), postgres::Server::stop_fast, postgres::Server::pause]
+    {
+        away(&database);
+        eventually("the server says that it is not ready", async || {
+            let (status, said) = server.get("/readyz").await;
+            (status == 503 && said["ready"] == false).then_some(())
+        })
+        .await;
+        let body = json!({"text": "hello", "client_id": "away"});
+        let (status, said) = server.post("/api/v1/messages", &body).await.expect("it answers");
+        assert_eq!(status, 503, "{said}");
+        let again = database.clone();
+        tokio::task::spawn_blocking(move || if again.is_running() { again.go_on() } else { again.start_again() })
+            .await
+            .expect("it comes back");
+        eventually("the server is ready again", async || (server.get("/readyz").await.0 == 200).then_some(())).await;
+        let body = json!({"text": "what tasks are open?", "client_id": "again"});
+        let (status, said) = server.post("/api/v1/messages?wait=15", &body).await.expect("it answers");
+        assert!(status < 300 && said["answer"].is_string(), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_connections_are_opened_than_allowed() {
+    let Some(database) = postgres::Server::start(Options::default()).await else { return };
+    let url = database.database().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECTIONS_MAX", "3")];
+    let server = Arc::new(Server::start(folder.path(), &[], &env).await);
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..40 {
+        let server = server.clone();
+        clients.spawn(async move {
+            let body = json!({"text": "what tasks are open?", "conversation_key": format!("{n}"), "priority": "low"});
+            server.post("/api/v1/messages?wait=15", &body).await
+        });
+    }
+    clients.join_all().await;
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'annie'";
+    let asked = database.clone();
+    let open = tokio::task::spawn_blocking(move || asked.run_sql("postgres", &[sql])).await.expect("it answers");
+    let open: u32 = open.parse().expect("a number");
+    // One more listens.
+    assert!((2..=4).contains(&open), "{open} connections");
+}
+
+/// The tables with their rows and checksums.
+async fn migrate(data: &Path, from: &str, to: &str, env: &[(&str, &str)]) -> BTreeMap<String, (u64, String)> {
+    let said = annie(data, &["--json", "migrate", "--from", from, "--to", to], env).await;
+    assert_eq!(said.code, 0, "{from} to {to}: {} {}", said.out, said.err);
+    let row = |line: &str| {
+        let row: Value = serde_json::from_str(line).expect("JSON");
+        let text = |key: &str| row[key].as_str().expect("text").to_owned();
+        (text("table"), (row["rows"].as_u64().expect("a number"), text("sha256")))
+    };
+    said.out.lines().map(row).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
+    let Some(database) = postgres::database().await else { return };
+    let (first, second) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let env = [("ANNIE__STORE__URL", database.url_tcp.as_str())];
+    let mut server = Server::start(first.path(), &[], &[]).await;
+    ask(&server, REQUEST, "the-message").await;
+    // Later nobody listens, so that a word is notified.
+    let body =
+        json!({"text": "create a task to call Zoë \u{0}🎉", "conversation_key": "other", "priority": "background"});
+    server.post("/api/v1/messages", &body).await.expect("taken");
+    eventually("it has ended", async || {
+        let (_, tasks) = server.get("/api/v1/tasks?open=true").await;
+        tasks["tasks"].as_array()?.is_empty().then_some(())
+    })
+    .await;
+    let in_use = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres"], &env).await;
+    assert!(in_use.code == 5 && in_use.err.contains("in use"), "{}", in_use.err);
+    server.stop().await;
+    assert_eq!(annie(first.path(), &["key", "create", "laptop"], &[]).await.code, 0);
+
+    let there = migrate(first.path(), "sqlite", "postgres", &env).await;
+    for table in [
+        "conversations",
+        "events",
+        "tasks",
+        "intents",
+        "outbox",
+        "todos",
+        "memories",
+        "memory_intents",
+        "api_keys",
+        "secrets",
+    ] {
+        assert!(there[table].0 > 0, "{table} is empty in this test");
+    }
+    let back = migrate(second.path(), "postgres", "sqlite", &env).await;
+    assert_eq!(there, back, "the two dumps differ");
+    for (folder, env) in [(first.path(), &env[..]), (second.path(), &[])] {
+        let doctor = annie(folder, &["doctor"], env).await;
+        assert_eq!(doctor.code, 0, "{}", doctor.out);
+    }
+    let again = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres"], &env).await;
+    assert!(again.code == 1 && again.err.contains("not empty") && again.err.contains("--replace"), "{}", again.err);
+    let replaced = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres", "--replace"], &env).await;
+    assert_eq!(replaced.code, 0, "{}", replaced.err);
+
+    // Life goes on there, and in the copy of the copy.
+    for (folder, env) in [(first.path(), &env[..]), (second.path(), &[])] {
+        let key = annie(folder, &["--json", "key", "list"], env).await;
+        assert!(key.out.contains("laptop"), "{}", key.out);
+        let id =
+            serde_json::from_str::<Value>(&key.out).expect("JSON")["keys"][0]["id"].as_str().expect("id").to_owned();
+        assert_eq!(annie(folder, &["key", "revoke", &id], env).await.code, 0);
+        let known = annie(folder, &["ask", "--plain", "--new", "How does Bob prefer to be contacted?"], env).await;
+        assert!(known.out.to_lowercase().contains("email"), "it does not remember: {} {}", known.out, known.err);
+    }
+}
