@@ -6,11 +6,6 @@
 mod fault;
 mod flow;
 mod server;
-mod soak;
-#[path = "soak/checks.rs"]
-mod soak_checks;
-#[path = "soak/minute.rs"]
-mod soak_minute;
 mod sim;
 mod soak;
 #[path = "soak/checks.rs"]

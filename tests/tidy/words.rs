@@ -50,6 +50,7 @@ const MAY_SLEEP: &[(&str, &str)] = &[
     ("tests/fault/process.rs", "quiet"),
     ("tests/soak/pace.rs", "pause"),
     ("actors/src/scheduler/tests/world.rs", "pass_ms"),
+    ("tests/sim/town.rs", "pass_ms"),
 ];
 
 /// Every place where one of these stands, as `file:line: what`.
