@@ -18,6 +18,10 @@ use crate::{
 type Start =
     Arc<dyn Fn(Context<Supervisor>) -> annie_core::ports::Fut<'static, Result<ActorCell, StartError>> + Send + Sync>;
 
+/// The longest wait before a restart, in milliseconds. Everybody needs these children, and the deaths of all of them count
+/// together: the budget bounds how often, and a longer wait would only keep it from ever being used up.
+const RESTART_WAIT_MS_MAX: u64 = 500;
+
 /// One child, which is always started again: how to start it, how long it may take to stop.
 #[derive(Clone)]
 pub struct ChildSpec {
@@ -166,6 +170,7 @@ async fn died(ctx: &Context<Supervisor>, state: &mut SupervisorState, index: usi
         Some(0) => start_again(ctx, state, index).await,
         Some(wait_ms) => {
             let me = ctx.me();
+            let wait_ms = wait_ms.min(RESTART_WAIT_MS_MAX);
             state.waits.spawn(index, async move {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 // If it fails the supervisor is gone, and with it the reason to restart.
