@@ -281,13 +281,17 @@ async fn long_log(place: &Place, size: &Size) {
     let mut state = Conversation::new(conversation, user());
     log.iter().for_each(|event| state.apply(event));
     let folded = ms(since);
-    let since = Instant::now();
-    let snapshot = serde_json::to_string(&state).expect("JSON");
-    let kept = ms(since);
-    let since = Instant::now();
-    let again: Conversation = serde_json::from_str(&snapshot).expect("it can be read");
-    let taken = ms(since);
-    assert_eq!(again, state, "the snapshot is the state");
+    let (mut kept, mut taken, mut snapshot) = (Vec::new(), Vec::new(), String::new());
+    for _ in 0..21 {
+        let since = Instant::now();
+        snapshot = serde_json::to_string(&state).expect("JSON");
+        kept.push(ms(since));
+        let since = Instant::now();
+        let again: Conversation = serde_json::from_str(&snapshot).expect("it can be read");
+        taken.push(ms(since));
+        assert_eq!(again, state, "the snapshot is the state");
+    }
+    let (kept, taken) = (quantiles(&kept)[0], quantiles(&taken)[0]);
     let log_mb: usize = log.iter().map(|e| serde_json::to_string(e).map_or(0, |t| t.len())).sum::<usize>();
     let kernel = kernel(store, 500).await;
     let (_, whole) = turn(&kernel, conversation).await;

@@ -12,7 +12,7 @@ use std::{
 use annie_actors::{Operation, Submission, Submitted};
 use annie_core::{
     event::{EventBody, Mode, Scope},
-    ids::NodeIncarnation,
+    ids::{ConversationId, NodeIncarnation},
     message::Message,
     outcome::Outcome,
     ports::{FaultAction, StoreErrorKind},
@@ -27,7 +27,7 @@ use serde_json::json;
 
 use crate::{
     flow::kernel::two_agents,
-    world::{PATIENCE, World, WorldParts, ann, check_log, eventually},
+    world::{PATIENCE, World, WorldParts, ann, check_log, eventually, kill},
 };
 
 fn engine_of(said: &Submitted) -> String {
@@ -350,4 +350,47 @@ async fn a_log_writer_that_dies_around_a_program_neither_hinders_it_nor_runs_it_
             turn(Arc::new(FaultPlan::once_at(kind, point, nth, FaultAction::Kill))).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_cancellation_by_an_engine_that_was_shut_out_is_not_acknowledged() {
+    let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("late"))).hanging_when(|_, _| true));
+    let parts = WorldParts::with_model(model.clone());
+    let world = parts.start().await;
+    let said = world.say("never ends").await;
+    eventually("it runs", async || (model.call_count() == 1).then_some(())).await;
+    let stranger = NodeIncarnation::from_uuid(parts.env.uuid());
+    parts.store.claim(said.conversation, stranger).await.expect("the store works").expect("it is there");
+    let cancelled = world.kernel.cancel(Scope::User(ann()), said.task, "ann").await;
+    assert!(
+        !matches!(cancelled, Ok(true)),
+        "it is acknowledged, and the log has {:?}",
+        world.kinds(said.conversation).await
+    );
+    // Whoever asks again asks the life that owns it.
+    eventually("it is cancelled", async || {
+        world.kernel.cancel(Scope::User(ann()), said.task, "ann").await.ok().filter(|done| *done)
+    })
+    .await;
+    assert!(matches!(world.final_of(said.conversation, said.task).await, EventBody::Cancelled { .. }));
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn what_everybody_needs_is_back_soon_however_often_it_died() {
+    let world = WorldParts::new(|_, _| Ok(says("here"))).start().await;
+    for n in 0..8 {
+        let from = Instant::now();
+        kill(&world, ["/scheduler", "/conversations"][n % 2]).await;
+        let said = eventually("it is taken", async || {
+            let mut message = Submission::new(ann(), "test", "hello");
+            message.client_id = Some(format!("message-{n}"));
+            message.conversation = Some(ConversationId::for_key(&ann(), &n.to_string()));
+            world.kernel.submit(message).await.ok()
+        })
+        .await;
+        assert_eq!(world.answer(&said).await, "here");
+        assert!(from.elapsed() < Duration::from_secs(2), "after {n} deaths it took {:?}", from.elapsed());
+    }
+    world.kernel.stop().await;
 }

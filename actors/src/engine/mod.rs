@@ -199,6 +199,8 @@ pub(crate) struct EngineState {
     pub clock_at: Option<Micros>,
     /// When this life began.
     pub born_at: Micros,
+    /// Another life owns the conversation: what this one meant to store is not stored.
+    pub fenced: bool,
 }
 
 /// One conversation at work.
@@ -226,6 +228,7 @@ impl Node for Engine {
             quiet_periods: 0,
             clock_at: None,
             born_at: ctx.now(),
+            fenced: false,
         })
     }
 

@@ -33,6 +33,10 @@ pub(super) async fn control(
             Control::Reprioritise(priority) => EventBody::Reprioritised { priority, by },
         };
         record::record(ctx, state, task, AgentId::orchestrator(), body).await?;
+        if state.fenced {
+            // It is not done. Whoever asked gets no answer, and asks the life that owns the conversation.
+            return Ok(());
+        }
     }
     // Whoever asked may have left.
     let _ = reply.send(if is_open { Controlled::Done } else { Controlled::TooLate });

@@ -158,6 +158,7 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
         Ok(stored) => state.conv.placed(Seq(stored.first.0 + count - 1)),
         Err(LogError::Refused(AppendError::Fenced)) => {
             tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
+            state.fenced = true;
             ctx.stop();
             return Ok(false);
         }
