@@ -19,6 +19,7 @@ fn the_database_is_sqlite_unless_an_address_of_another_is_given_in_one_of_three_
     let environment = Environment::of(&[("DATABASE_URL", URL)]);
     let shown = Some("ann@db.example:5433/annie".to_owned());
     assert_eq!(store_of("", &environment).unwrap(), None);
+    assert_eq!(store_of("[store]\nurl = \"\"\n", &environment).unwrap(), None);
     for text in [format!("url = \"{URL}\""), format!("url_file = {secret:?}"), "url_env = \"DATABASE_URL\"".to_owned()]
     {
         assert_eq!(store_of(&format!("[store]\n{text}\n"), &environment).unwrap(), shown, "{text}");
