@@ -32,7 +32,7 @@ const SAVED_BEFORE: &str = "SELECT i.merged, m.number, m.content, m.tags, m.cate
      m.updated_at, m.accessed_at FROM memory_intents i JOIN memories m ON m.user_id = i.user_id AND m.number = i.number \
      WHERE i.user_id = $1 AND i.intent_id = $2";
 const NEXT_NUMBER: &str = "SELECT 1 + coalesce(max(number), 0) FROM memories WHERE user_id = $1";
-pub(super) const CANDIDATES: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, \
+const CANDIDATES: &str = "SELECT m.number, m.content, m.tags, m.category, m.importance, m.created_at, \
      m.updated_at, m.accessed_at FROM _memory_terms f JOIN memories m ON m.id = f.memory_id \
      WHERE f.terms @@ $1::tsquery AND m.user_id = $2 AND m.category = $3 \
      ORDER BY (SELECT count(*) FROM unnest(f.terms) AS term WHERE term.lexeme = ANY($5)) DESC, m.number LIMIT $4";

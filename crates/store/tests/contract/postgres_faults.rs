@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -18,11 +18,16 @@ use annie_core::{
 use annie_store::{PostgresOptions, PostgresStore};
 use annie_testkit::postgres::{Options, Server, database};
 use sqlx::{Executor, Row};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::timeout,
+};
 
 use crate::{
     make::*,
-    postgres_only::{all, beside, is_dense, message, two},
+    postgres_only::{all, beside, is_dense, message, signed, two},
     stores::at,
 };
 
@@ -206,5 +211,82 @@ async fn another_process_is_woken_by_a_message_and_by_a_connection_that_was_lost
     while timeout(Duration::from_millis(200), other.woken()).await.is_err() {
         n += 1;
         commit(&*one, inbox(conversation(1), "ann", vec![message(n)])).await.unwrap();
+    }
+}
+
+/// Stands between a store and its server, and cuts the connection when the server has answered for the `cut_at`th time from
+/// now: what it answered is done, and nobody hears of it.
+struct Between {
+    port: u16,
+    cut_at: Arc<AtomicI64>,
+    _ways: JoinSet<()>,
+}
+
+impl Between {
+    async fn new(port: u16) -> Self {
+        let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let own_port = door.local_addr().unwrap().port();
+        let cut_at = Arc::new(AtomicI64::new(0));
+        let answers = Arc::clone(&cut_at);
+        let mut ways = JoinSet::new();
+        ways.spawn(async move {
+            let mut inner = JoinSet::new();
+            loop {
+                let (mut client, _) = door.accept().await.unwrap();
+                let answers = Arc::clone(&answers);
+                inner.spawn(async move {
+                    let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                    let (mut asked, mut answered) = (vec![0; 65_536], vec![0; 65_536]);
+                    loop {
+                        tokio::select! {
+                            count = client.read(&mut asked) => match count {
+                                Ok(count) if count > 0 => server.write_all(&asked[..count]).await.unwrap(),
+                                _ => return,
+                            },
+                            count = server.read(&mut answered) => match count {
+                                Ok(count) if count > 0 && answers.fetch_sub(1, SeqCst) != 1 => {
+                                    if client.write_all(&answered[..count]).await.is_err() {
+                                        return;
+                                    }
+                                }
+                                _ => return,
+                            },
+                        }
+                    }
+                });
+            }
+        });
+        Self { port: own_port, cut_at, _ways: ways }
+    }
+}
+
+#[tokio::test]
+async fn an_append_whose_answer_was_lost_is_answered_and_stored_once() {
+    let Some(database) = database().await else { return };
+    let port = database.url_tcp.rsplit(':').next().unwrap().split('/').next().unwrap();
+    let between = Between::new(port.parse().unwrap()).await;
+    let url = database.url_tcp.replacen(&format!(":{port}/"), &format!(":{}/", between.port), 1);
+    assert_ne!(url, database.url_tcp);
+    let store = at(&url).await;
+    let c = conversation(1);
+    let epoch = opened(&store, c, "ann", task(1), 1).await;
+    let mut next = 2;
+    for cut_at in 1..=12 {
+        // An owner's, one of a door, one that makes a conversation, and one of several statements.
+        let number = 100 * cut_at as u128;
+        let whole = vec![message(number + 3), started(task(number + 3), 2), answered(task(number + 3), "Done.", 3)];
+        for (append, first) in [
+            (owned(c, "ann", epoch, vec![signed(epoch)]), next),
+            (inbox(c, "ann", vec![message(number + 1)]), next + 1),
+            (inbox(conversation(number), "ann", vec![message(number + 2)]), 1),
+            (owned(c, "ann", epoch, whole), next + 2),
+        ] {
+            between.cut_at.store(cut_at, SeqCst);
+            assert_eq!(commit(&store, append).await, Ok(Appended { first: Seq(first) }), "cut at answer {cut_at}");
+            between.cut_at.store(0, SeqCst);
+        }
+        next += 5;
+        assert_eq!(length(&store, c).await as u64, next - 1);
+        assert_eq!(length(&store, conversation(number)).await, 1);
     }
 }
