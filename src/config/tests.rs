@@ -335,6 +335,8 @@ level = "debug"
 format = "json"
 [metrics]
 enabled = false
+[chaos]
+enabled = true
 "#;
 
 #[test]
