@@ -2,14 +2,23 @@
 //! first shape had filled in: it must be read and written back without loss. `event_v1/added` holds the kinds that got
 //! more fields since, with those filled in. `event_v1/least` holds kinds with only the fields that version 1 always wrote:
 //! it must be read. These files are never changed; a new version gets a new folder.
+//!
+//! `state_v3` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
+//! comes to be another one needs a new version, and its own folder.
 
 // A test says what went wrong by panicking, in its helpers too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use annie_core::event::{EVENT_VERSION, EventBody};
+use annie_core::{
+    event::{EVENT_VERSION, Event, EventBody},
+    ids::{AgentId, ConversationId, Seq, TaskId, UserId},
+    time::Micros,
+    turn::{Conversation, STATE_VERSION},
+};
 use serde_json::Value;
+use uuid::Uuid;
 
 /// All kinds. Does not compile when one is added, until it stands here and so must have a file.
 const fn kinds(body: &EventBody) -> [&'static str; 24] {
@@ -135,4 +144,46 @@ fn what_version_1_left_out_is_filled_in() {
 #[test]
 fn the_golden_files_are_of_the_version_that_is_written() {
     assert_eq!(EVENT_VERSION, 1, "a new version needs a folder of golden files of its own");
+}
+
+/// What the golden events fold to: a turn with a call and an agent under way, and a second message behind it.
+fn folded() -> Conversation {
+    const ORDER: [&str; 9] = [
+        "received",
+        "turn_started",
+        "model_replied",
+        "skill_started",
+        "agent_started",
+        "reprioritised",
+        "suspended",
+        "continued",
+        "deferred",
+    ];
+    let golden: std::collections::BTreeMap<String, Value> = files("event_v1").into_iter().collect();
+    let conversation = ConversationId::from_uuid(Uuid::from_u128(0xc0));
+    let mut state = Conversation::new(conversation, UserId::new("ann").unwrap());
+    let mut events: Vec<(&str, u128)> = ORDER.iter().map(|kind| (*kind, 1)).collect();
+    events.push(("received", 2));
+    for ((kind, task), place) in events.into_iter().zip(1_u32..) {
+        let body = serde_json::from_value(golden[kind].clone()).unwrap();
+        state.apply(&Event {
+            conversation,
+            seq: Seq(u64::from(place)),
+            at: Micros(1_000_000 * i64::from(place)),
+            task: TaskId::from_uuid(Uuid::from_u128(task)),
+            agent: AgentId::orchestrator(),
+            body,
+        });
+    }
+    state
+}
+
+#[test]
+fn a_snapshot_is_read_and_is_what_its_events_fold_to_or_has_another_version() {
+    let [(name, golden)] = &files("state_v3")[..] else { panic!("one file of a state") };
+    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 3), "a new version needs a folder of its own");
+    let now = serde_json::to_value(folded()).unwrap();
+    assert_eq!(&now, golden, "the fold is the same, or STATE_VERSION is raised: {now:#}");
+    let read: Conversation = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(&serde_json::to_value(&read).unwrap(), golden, "it is read without loss, or STATE_VERSION is raised");
 }
