@@ -23,11 +23,12 @@ fmt:
 bench *ARGS:
     cargo bench --bench turns -- {{ARGS}}
 
-# Ten minutes of load with 1,000 actors and 20 processes killed, on SQLite and on PostgreSQL, then on a disk that fills up
+# Ten minutes of load with 1,000 actors and 20 processes killed, on SQLite and on PostgreSQL, then on disks that fill up
 soak *ARGS:
     cargo bench --bench soak -- {{ARGS}}
     cargo bench --bench soak -- --postgres {{ARGS}}
     cargo bench --bench soak -- --small-disk --seconds 60 --actors 100 --processes 3 {{ARGS}}
+    cargo bench --bench soak -- --postgres --small-disk --seconds 60 --actors 100 --processes 3 {{ARGS}}
 
 # How fast it is back after a crash, and what being durable costs; `just recovery --quick` takes a tenth
 recovery *ARGS:
