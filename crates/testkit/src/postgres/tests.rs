@@ -1,3 +1,5 @@
+//! A server that comes and goes, and what is left of it.
+
 use super::*;
 
 /// What a database says, over its address.
