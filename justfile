@@ -45,3 +45,11 @@ serve:
 # Takes out what keeps each invariant, one after the other, and wants its tests to fail
 without *ARGS:
     scripts/without.py {{ARGS}}
+
+# The simulation over so many seeds, from a first one on
+sim COUNT="1000" FIRST="0":
+    scripts/sim.sh {{FIRST}} {{COUNT}}
+
+# One seed of the simulation again; if it fails, with its faults and steps, made fewer
+sim-seed SEED:
+    scripts/sim.sh {{SEED}} 1

@@ -5,7 +5,7 @@
 //! records, shown, and resumable; it never takes its neighbours along (invariant 11).
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -51,6 +51,8 @@ pub enum ConversationsMsg {
     },
     /// Wake-ups may have been lost: ask the log what is open.
     Rescan,
+    /// Messages of these may be stored, or not, and nobody was woken: ask the log.
+    Doubt(Vec<ConversationId>),
     /// What the log said.
     Scanned(Result<Vec<(ConversationId, UserId)>, StoreError>),
     /// Do something with a task.
@@ -100,6 +102,7 @@ impl Named for ConversationsMsg {
         match self {
             Self::Wake { .. } => "Wake",
             Self::Rescan => "Rescan",
+            Self::Doubt(_) => "Doubt",
             Self::Scanned(_) => "Scanned",
             Self::Control { .. } => "Control",
             Self::MayHibernate { .. } => "MayHibernate",
@@ -132,6 +135,15 @@ pub(crate) struct ConversationsState {
     tasks: Tasks<Work>,
     /// Before the first scan is done, what is open was open when the process started.
     booted: bool,
+    /// Whom the next scan wakes.
+    wanted: Wanted,
+}
+
+/// Whom a scan wakes: of what is open everything, or only what is in doubt.
+#[derive(Default)]
+struct Wanted {
+    all: bool,
+    doubted: BTreeSet<ConversationId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -160,10 +172,12 @@ impl Node for Conversations {
             waiting: VecDeque::new(),
             tasks: Tasks::of(ctx.cell()),
             booted: false,
+            wanted: Wanted::default(),
         })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ConversationsState) -> Result<(), NodeError> {
+        state.wanted.all = true;
         scan(ctx, state);
         Ok(())
     }
@@ -177,7 +191,14 @@ impl Node for Conversations {
             ConversationsMsg::Wake { conversation, user, event } => {
                 wake(ctx, state, conversation, user, event).await;
             }
-            ConversationsMsg::Rescan => scan(ctx, state),
+            ConversationsMsg::Rescan => {
+                state.wanted.all = true;
+                scan(ctx, state);
+            }
+            ConversationsMsg::Doubt(conversations) => {
+                state.wanted.doubted.extend(conversations);
+                scan(ctx, state);
+            }
             ConversationsMsg::Scanned(found) => scanned(ctx, state, found).await,
             ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
                 // If it dies over it, whoever asked hears of a crash and may ask again.
@@ -298,12 +319,16 @@ async fn scanned(
             let me = ctx.me();
             state.tasks.spawn(Work::Scan, async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                me.tell(ConversationsMsg::Rescan);
+                me.tell(ConversationsMsg::Doubt(Vec::new()));
             });
             return;
         }
     };
+    let wanted = std::mem::take(&mut state.wanted);
     for (conversation, user) in open {
+        if !wanted.all && !wanted.doubted.contains(&conversation) {
+            continue;
+        }
         if first && !state.seats.contains_key(&conversation) {
             let seat = new_seat(user.clone(), Some(ResumeCause::Restart));
             state.seats.insert(conversation, seat);

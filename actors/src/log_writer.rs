@@ -166,6 +166,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             // Whether it is stored is not known: the askers lose their answers and find out from the log.
             tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit broke down or did not come back");
             drop(replies);
+            doubt(&args, appends.iter());
             args.hub.unsure();
             me.tell(LogMsg::Flushed);
             return;
@@ -173,6 +174,8 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         let seconds = env.clock.monotonic_us().saturating_sub(started_us) as f64 / 1e6;
         metrics::histogram!("annie_log_commit_seconds").record(seconds);
+        let is_store_error = |r: &Result<_, _>| matches!(r, Err(AppendError::Store(_)));
+        doubt(&args, appends.iter().zip(&results).filter(|(_, r)| is_store_error(r)).map(|(append, _)| append));
         for (append, result) in appends.into_iter().zip(&results) {
             announce(&args, append, result);
         }
@@ -194,6 +197,25 @@ async fn commit(args: &LogArgs, env: &Env, appends: Vec<Append>) -> Option<Vec<R
     let results = tokio::time::timeout(wait, caught(args.store.commit(appends))).await.ok()?.ok()?;
     task_point(env, "commit", "after").await.ok()?;
     Some(results)
+}
+
+/// What may be stored all the same is looked for: a message whose sender may never ask again, and what an event left beside
+/// its conversation.
+fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) {
+    let appends: Vec<&Append> = appends.collect();
+    if appends.is_empty() {
+        return;
+    }
+    let brings_a_message = |append: &&&Append| append.events.iter().any(|event| wakes(&event.body));
+    let messages = appends.iter().filter(brings_a_message);
+    let conversations: Vec<ConversationId> = messages.map(|append| append.conversation).collect();
+    if !conversations.is_empty() {
+        // If nobody lives there, its next life scans the log.
+        args.conversations.tell(ConversationsMsg::Doubt(conversations));
+    }
+    let _ = args.keepers.notifier.cast(NotifyMsg::New { heard: None });
+    let _ = args.keepers.letters.cast(LettersMsg::New);
+    let _ = args.keepers.expiry.cast(ExpiryMsg::New);
 }
 
 /// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.

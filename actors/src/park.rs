@@ -1,17 +1,25 @@
 //! Parking a conversation: whatever is open in it gets its visible failure, without an Engine, since its Engine is what dies.
+//! Agents that were under way get their one report.
 
 use annie_core::{
-    event::{EventBody, NewEvent, Scope},
+    event::{AgentReport, EventBody, NewEvent, ReportStatus, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::Letter,
-    ports::{Append, Fence},
+    message::Usage,
+    plan::NodeState,
+    ports::{Append, Fence, StoreError, StoreErrorKind},
+    turn::Conversation,
 };
 
 use crate::{
     log_writer::append,
     scheduler::{SchedulerMsg, open_tasks},
+    tasks::caught,
     wiring::Wiring,
 };
+
+/// Events of one page.
+const PAGE: u32 = 500;
 
 /// Fails every open task of a conversation.
 ///
@@ -22,32 +30,41 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
     let Some(claim) = claim else { return Ok(()) };
     let open = open_tasks(wiring.store.as_ref(), Scope::User(user.clone())).await.map_err(|e| e.to_string())?;
     let at = wiring.env.now();
-    let events: Vec<NewEvent> = open
-        .into_iter()
-        .filter(|t| t.conversation == conversation)
-        .map(|t| NewEvent {
-            at,
-            task: t.id,
-            agent: AgentId::orchestrator(),
-            body: EventBody::Failed {
-                code: "conversation_parked".to_owned(),
-                text:
-                    "Something in Annie keeps breaking down in this conversation, so it has been parked. The operator \
+    // A log that cannot even be folded is what kills the Engine: then the failures alone must do.
+    let agents = caught(unreported(wiring, conversation, user)).await.unwrap_or_else(|_| Ok(Vec::new()));
+    let agents = match agents {
+        // Nor does waiting make an event readable.
+        Err(error) if error.kind == StoreErrorKind::Corrupt => Vec::new(),
+        agents => agents.map_err(|e| e.to_string())?,
+    };
+    let is_open = |task: TaskId| open.iter().any(|t| t.id == task);
+    let reports = agents.into_iter().filter(|(task, ..)| is_open(*task));
+    let reports =
+        reports.map(|(task, agent, report)| NewEvent { at, task, agent, body: EventBody::AgentReported { report } });
+    let mut events: Vec<NewEvent> = reports.collect();
+    let failures = open.iter().filter(|t| t.conversation == conversation).map(|t| NewEvent {
+        at,
+        task: t.id,
+        agent: AgentId::orchestrator(),
+        body: EventBody::Failed {
+            code: "conversation_parked".to_owned(),
+            text: "Something in Annie keeps breaking down in this conversation, so it has been parked. The operator \
                        can resume it; a new conversation works."
-                        .to_owned(),
-                detail: "the engine used up its restart budget".to_owned(),
-                letter: Some(Letter {
-                    tried: vec!["the engine used up its restart budget".to_owned()],
-                    since: at,
-                    retry_at: None,
-                }),
-            },
-        })
-        .collect();
+                .to_owned(),
+            detail: "the engine used up its restart budget".to_owned(),
+            letter: Some(Letter {
+                tried: vec!["the engine used up its restart budget".to_owned()],
+                since: at,
+                retry_at: None,
+            }),
+        },
+    });
+    let before = events.len();
+    events.extend(failures);
     if events.is_empty() {
         return Ok(());
     }
-    let tasks: Vec<TaskId> = events.iter().map(|e| e.task).collect();
+    let tasks: Vec<TaskId> = events[before..].iter().map(|e| e.task).collect();
     let what = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
     append(&wiring.log, what).await.map_err(|e| e.to_string())?;
     for task in tasks {
@@ -55,4 +72,40 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
         wiring.scheduler.tell(SchedulerMsg::Ended { task });
     }
     Ok(())
+}
+
+/// The agents of the turns under way that have not reported, each with the report that is made for it.
+async fn unreported(
+    wiring: &Wiring,
+    conversation: ConversationId,
+    user: &UserId,
+) -> Result<Vec<(TaskId, AgentId, AgentReport)>, StoreError> {
+    let mut state = Conversation::new(conversation, user.clone());
+    loop {
+        let page = wiring.store.events(Scope::User(user.clone()), conversation, state.seq, PAGE).await?;
+        page.iter().for_each(|event| state.apply(event));
+        if page.len() < PAGE as usize {
+            break;
+        }
+    }
+    let nodes = state.turns.iter().flat_map(|turn| turn.plan.nodes().iter().map(|node| (turn.task, node)));
+    let report = |status, result: &str| AgentReport {
+        status,
+        result: result.to_owned(),
+        tool_calls_used: 0,
+        duration_ms: 0,
+        usage: Usage::default(),
+    };
+    let unreported = nodes.filter_map(|(task, node)| {
+        let report = match node.state {
+            NodeState::Running { .. } => report(
+                ReportStatus::Crashed,
+                "The conversation was parked. What the agent had done until then may have taken effect.",
+            ),
+            NodeState::Pending => report(ReportStatus::Skipped, "The conversation was parked. It had not started."),
+            NodeState::Reported(_) => return None,
+        };
+        Some((task, node.spec.agent.clone(), report))
+    });
+    Ok(unreported.collect())
 }

@@ -30,6 +30,10 @@ use super::{
 /// Simulated time in which everything must come to its end once nothing strikes any more, in milliseconds.
 const END_MS_MAX: u64 = 4 * 3_600_000;
 
+/// Simulated time of a whole run, and of its steps alone, in milliseconds.
+const RUN_MS_MAX: u64 = 8 * 3_600_000;
+const STEPS_MS_MAX: u64 = 1_800_000;
+
 /// What is run.
 #[derive(Debug, Clone, Default)]
 pub struct Order {
@@ -115,7 +119,7 @@ pub fn run(order: &Order) -> Report {
         let town = Town::new(order.seed, order.plan.clone());
         let mut steps = scenario::steps(town.dice);
         steps.retain(|step| !order.without.contains(&step.id));
-        let whole = tokio::time::timeout(Duration::from_secs(48 * 3_600), live(&town, &steps));
+        let whole = tokio::time::timeout(Duration::from_millis(RUN_MS_MAX), live(&town, &steps));
         match AssertUnwindSafe(whole).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => town.watch.wrong("the run never comes to an end".to_owned()),
@@ -144,7 +148,11 @@ async fn live(town: &Arc<Town>, steps: &[Step]) {
         let set = if matches!(step.what, What::Listen { .. }) { &mut background } else { &mut under_way };
         begin(town, step, set);
     }
-    while under_way.join_next().await.is_some() {}
+    let all = async { while under_way.join_next().await.is_some() {} };
+    if tokio::time::timeout(Duration::from_millis(STEPS_MS_MAX), all).await.is_err() {
+        town.watch.wrong(format!("somebody waits for ever for an answer\n{}", tell(town).await));
+        return;
+    }
     town.schedule.disarm();
     if town.watch.is_well() {
         end(town).await;
@@ -157,17 +165,22 @@ fn begin(town: &Arc<Town>, step: &Step, set: &mut JoinSet<()>) {
     town.watch.note(&format!("STEP {step:?}"));
     match step.what.clone() {
         What::Say(say) => set.spawn(people::say(town, id, say)),
-        What::Control { user, verb } => set.spawn(people::control(town, user, verb)),
+        What::Control { user, verb } => set.spawn(at_most(people::control(town, user, verb))),
         What::Listen { user, conversation } => set.spawn(people::listen(town, id, user, conversation)),
-        What::Spy { user } => set.spawn(people::spy(town, user)),
-        What::Strike { place, how } => set.spawn(forces::strike(town, place, how)),
-        What::Gate { backend, ms } => set.spawn(forces::gate(town, backend, ms)),
+        What::Spy { user } => set.spawn(at_most(people::spy(town, user))),
+        What::Strike { place, how } => set.spawn(at_most(forces::strike(town, place, how))),
+        What::Gate { backend, ms } => set.spawn(at_most(forces::gate(town, backend, ms))),
         What::PowerCut => set.spawn(forces::power_cut(town)),
         What::Restart => set.spawn(forces::restart(town)),
         What::Freeze { ms, wakes_ms } => set.spawn(forces::freeze(town, ms, wakes_ms)),
         What::Jump { ms } => set.spawn(async move { forces::jump(&town, ms) }),
-        What::Tidy => set.spawn(forces::tidy(town)),
+        What::Tidy => set.spawn(at_most(forces::tidy(town))),
     };
+}
+
+/// A process that dies in the middle answers nobody.
+async fn at_most(question: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(Duration::from_secs(120), question).await;
 }
 
 /// Nothing strikes any more. Everything that was accepted comes to its end, and nothing is left over.
@@ -194,7 +207,8 @@ async fn end(town: &Arc<Town>) {
         pass_ms(step_ms).await;
         waited_ms += step_ms;
     }
-    pass_ms(town.hibernate_ms() + 5_000).await;
+    // A timer of a deadline that does not matter any more may begin the quiet time anew.
+    pass_ms(2 * town.hibernate_ms() + 10_000).await;
     nothing_is_left(town).await;
     everything_is_told(town);
     tables::check(town);
@@ -249,7 +263,7 @@ async fn nothing_is_left(town: &Town) {
     let tree = process.kernel.tree();
     let left: Vec<_> = tree.iter().filter(|n| matches!(n.kind, "engine" | "sub_agent")).map(|n| &n.path).collect();
     if !left.is_empty() {
-        town.watch.wrong(format!("all has ended, and these still live: {left:?}"));
+        town.watch.wrong(format!("all has ended, and these still live: {left:?}\n{}", tell(town).await));
     }
 }
 

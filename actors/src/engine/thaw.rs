@@ -11,6 +11,7 @@ use super::{Engine, EngineState, record};
 use crate::{
     hub::Live,
     observe::{Context, NodeError},
+    scheduler::SchedulerMsg,
 };
 
 /// Events read at a time.
@@ -48,6 +49,13 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     state.read_to = state.conv.seq;
     // The former life may have stored an event and died before anybody was told.
     state.wiring.hub.publish(id, Live::Unsure);
+    if state.cause.is_some() {
+        // The former life may have stored the end of a task and died before the scheduler heard of it: who waits for that
+        // task would wait for ever.
+        for task in &state.conv.finished {
+            state.wiring.scheduler.tell(SchedulerMsg::Ended { task: *task });
+        }
+    }
     ctx.fault_point("folded").await?;
     // A turn that only waits to be let go on had no part in the death.
     let resumed = state.cause.into_iter().flat_map(|cause| {

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Runs seeds of the simulation, one after another: from FIRST on, so many. A single one that fails is told in full.
+#
+#   scripts/sim.sh FIRST COUNT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+first=${1:?the first seed} count=${2:?how many}
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+mkdir -p "$target/tmp"
+echo "$first $count" > "$target/tmp/sim-seeds"
+trap 'rm -f "$target/tmp/sim-seeds"' EXIT
+cargo test --test house sim::the_ordered_seeds -- --exact --nocapture

@@ -1,0 +1,93 @@
+//! What the simulation found, each in the smallest world that shows it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use annie_actors::Submission;
+use annie_core::{
+    event::{EventBody, Scope},
+    ports::{FaultAction, Records, StoreErrorKind},
+    time::Micros,
+};
+use annie_store::{MemoryStore, StoreFault, StorePoint};
+use annie_testkit::{
+    faults::FaultPlan,
+    scripted_model::{ScriptedModel, says},
+};
+
+use crate::{
+    flow::kernel::two_agents,
+    world::{WorldParts, ann, check_log, eventually, kill},
+};
+
+/// Its sender was told of an error and left; before, nobody woke its Engine until the next start.
+#[tokio::test]
+async fn a_message_whose_commit_lost_its_reply_comes_to_its_end_though_nobody_sends_it_again() {
+    let data = MemoryStore::new();
+    let is_first = AtomicBool::new(true);
+    let mut parts = WorldParts::new(|_, _| Ok(says("fine")));
+    parts.store = Arc::new(data.with_hook(Arc::new(move |point| match point {
+        StorePoint::Commit(_) if is_first.swap(false, SeqCst) => StoreFault::LoseReply(StoreErrorKind::Unavailable),
+        _ => StoreFault::Pass,
+    })));
+    let world = parts.start().await;
+    world.kernel.submit(Submission::new(ann(), "test", "hello")).await.expect_err("its reply is lost");
+    eventually("it is answered", async || {
+        let tasks = data.tasks(Scope::Operator, false, Micros(i64::MAX), 10).await.ok()?;
+        tasks.first().filter(|task| task.state.is_ended()).cloned()
+    })
+    .await;
+    world.kernel.stop().await;
+}
+
+/// Before, the agents of a turn whose conversation was parked had no report at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agents_of_a_conversation_that_is_parked_report_once() {
+    let plan = Arc::new(FaultPlan::by(|kind, point, _| match (kind, point) {
+        ("engine", "folded") => FaultAction::Panic,
+        _ => FaultAction::Pass,
+    }));
+    plan.disarm();
+    let model = ScriptedModel::new(|request, _| Ok(two_agents(request))).hanging_when(|r, _| r.tools.is_empty());
+    let model = Arc::new(model);
+    let world = WorldParts::with_model(model.clone()).faults(plan.clone()).start().await;
+    let said = world.say("do both").await;
+    model.called(3).await;
+    plan.arm();
+    kill(&world, &format!("/conversations/engine:{}", said.conversation)).await;
+    let end = world.final_of(said.conversation, said.task).await;
+    assert!(matches!(&end, EventBody::Failed { code, .. } if code == "conversation_parked"), "{end:?}");
+    let log = world.log(said.conversation).await;
+    let reports = log.iter().filter(|e| matches!(e.body, EventBody::AgentReported { .. })).count();
+    assert_eq!(reports, 2);
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+/// The Engine dies between storing the end of a task and telling the scheduler; before, who waited for the task waited for
+/// ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_task_goes_on_though_the_news_of_its_end_died_with_its_engine() {
+    let (is_said, is_struck) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let said_by_plan = is_said.clone();
+    let plan = Arc::new(FaultPlan::by(move |kind, point, _| {
+        let is_the_end = kind == "engine" && point == "stored" && said_by_plan.load(SeqCst);
+        if is_the_end && !is_struck.swap(true, SeqCst) { FaultAction::Panic } else { FaultAction::Pass }
+    }));
+    let model = ScriptedModel::new(move |_, _| {
+        is_said.store(true, SeqCst);
+        Ok(says("fine"))
+    });
+    let model = model.taking(std::time::Duration::from_millis(150));
+    let world = WorldParts::with_model(Arc::new(model)).faults(plan.clone()).start().await;
+    let first = world.say("first").await;
+    let mut waiting = Submission::new(ann(), "test", "then this");
+    waiting.after = vec![first.task];
+    let second = world.kernel.submit(waiting).await.expect("it is taken");
+    assert_eq!(world.answer(&first).await, "fine");
+    assert_eq!(world.answer(&second).await, "fine");
+    assert_eq!(plan.struck().len(), 1);
+    world.kernel.stop().await;
+}
