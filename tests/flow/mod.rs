@@ -9,6 +9,7 @@ mod jobs;
 pub mod kernel;
 mod letters;
 mod load;
+mod metrics;
 mod notifications;
 mod operations;
 mod postgres;

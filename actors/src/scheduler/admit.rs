@@ -45,9 +45,9 @@ impl Desk {
         let Newcomer { task, user, conversation, priority, work, not_before, after } = new;
         if self.entries.contains_key(&task) || self.has_ended(task) {
             // Asked again because the first answer was lost, or heard late.
-            return Ok(self.place_of(priority));
+            return Ok(self.place_of(priority, now));
         }
-        let place = self.place_of(priority);
+        let place = self.place_of(priority, now);
         if priority == Priority::Realtime {
             self.refuse_voice()?;
         }
@@ -64,7 +64,7 @@ impl Desk {
         let put_off_ms = entry.until.map_or(0, |until| until.since_ms(now));
         let place = Place { start_in_ms: place.start_in_ms.max(put_off_ms), ..place };
         // A free slot is no queue: depth limits are for what has to wait.
-        let has_room = !is_blocked && self.leases.count(0) + self.lobby.len() < self.leases.slots(0);
+        let has_room = !is_blocked && self.lobby.len() < self.free(priority, now);
         match self.lobby.admit(standing, now) {
             Admission::RunNow | Admission::Queued => Ok(place),
             Admission::Coalesced { into } => {
@@ -89,7 +89,7 @@ impl Desk {
         let class = self.lobby.class_of(into).unwrap_or_default();
         let lifts = self.entries.get(&into).is_some_and(|e| class < e.class()).then_some(class);
         self.reprioritise(into, class, now);
-        Place { same_as: Some(into), lifts, ..self.place_of(class) }
+        Place { same_as: Some(into), lifts, ..self.place_of(class, now) }
     }
 
     /// Voice is bounded by who speaks now: a task that was never stored falls silent by itself.
@@ -109,17 +109,22 @@ impl Desk {
         Err(refusal)
     }
 
+    /// How many rounds of this class the first backend could begin now: none while somebody speaks there.
+    fn free(&self, class: Priority, now: Micros) -> usize {
+        let stance = self.leases.stance(0, class, now);
+        if stance.waits() { 0 } else { self.leases.slots(0).saturating_sub(self.leases.count(0)) }
+    }
+
     /// An estimate for a newcomer of this class, on the first backend.
-    fn place_of(&self, class: Priority) -> Place {
+    fn place_of(&self, class: Priority, now: Micros) -> Place {
         if class == Priority::Realtime {
             return AT_ONCE;
         }
-        let (running, slots) = (self.leases.count(0), self.leases.slots(0));
-        let ahead = self.lobby.ahead(class);
-        if running + ahead < slots {
+        let (ahead, free) = (self.lobby.ahead(class), self.free(class, now));
+        if ahead < free {
             return AT_ONCE;
         }
-        let position = running + ahead + 1 - slots;
+        let position = ahead + 1 - free;
         Place { position, start_in_ms: self.lobby.start_in_ms(position), same_as: None, lifts: None }
     }
 

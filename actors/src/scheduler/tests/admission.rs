@@ -97,3 +97,15 @@ async fn books_that_have_grown_are_looked_through() {
     assert_eq!(world.view().await["tasks"], 1_001, "they are young: their messages may be on their way");
     assert!(world.now() > Micros(0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_somebody_speaks_free_slots_are_no_room() {
+    let world = Parts::of(&[("gpu", 8)]).start().await;
+    world.admit(New::of(1, Priority::Realtime)).await.expect("room");
+    for n in 2..=4 {
+        let place = world.admit(New::of(n, Priority::Low)).await.expect("room");
+        assert_eq!(place.position, n as usize - 1, "it waits behind those who came before it");
+    }
+    let refusal = world.admit(New::of(5, Priority::Low)).await.expect_err("three wait");
+    assert_eq!(refusal.reason, RefusalReason::UserDepth);
+}

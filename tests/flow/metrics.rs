@@ -1,0 +1,84 @@
+//! What operators count: the lines of `/metrics` of a real server that has worked.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::{server::Server, world::eventually};
+
+/// Every sample by its name with its labels.
+async fn samples(server: &Server) -> BTreeMap<String, f64> {
+    let answer = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
+    let text = answer.text().await.expect("text");
+    let sample = |line: &str| {
+        let (name, value) = line.rsplit_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+}
+
+/// The sum of all samples of a name, whatever their labels.
+fn sum(samples: &BTreeMap<String, f64>, name: &str) -> Option<f64> {
+    let of = |key: &&String| key.as_str() == name || key.starts_with(&format!("{name}{{"));
+    let found: Vec<f64> = samples.iter().filter(|(key, _)| of(key)).map(|(_, value)| *value).collect();
+    (!found.is_empty()).then(|| found.iter().sum())
+}
+
+async fn say(server: &Server, body: serde_json::Value) -> (u16, serde_json::Value) {
+    server.post("/api/v1/messages?wait=20", &body).await.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_server_that_has_worked_counts_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = [("ANNIE__QUEUE__DEPTH_PER_USER__LOW_MAX", "1"), ("ANNIE__NOTIFY__GATHER_MS", "1")];
+    let server = Server::start(folder.path(), &[], &few).await;
+    for text in ["create a task to call Bob", "what is due?"] {
+        let (status, said) = say(&server, json!({ "text": text })).await;
+        assert_eq!((status, &said["status"]), (200, &json!("completed")), "{said}");
+    }
+    let gate = json!({ "holder": "ann", "ttl_ms": 60_000 });
+    assert_eq!(server.post("/api/v1/gate/hold", &gate).await.expect("an answer").0, 200);
+    let low = |n: u32| json!({ "text": format!("sum up day {n}"), "priority": "low" });
+    let (_, first) = server.post("/api/v1/messages", &low(1)).await.expect("an answer");
+    eventually("it waits", async || {
+        (samples(&server).await.get("annie_queue_depth{priority=\"low\"}") == Some(&1.0)).then_some(())
+    })
+    .await;
+    assert_eq!(server.post("/api/v1/messages", &low(2)).await.expect("an answer").0, 429);
+    assert_eq!(server.post("/api/v1/gate/release", &json!({ "holder": "ann" })).await.expect("an answer").0, 200);
+    assert_eq!(server.post("/api/v1/actors/kill", &json!({ "path": "/scheduler" })).await.expect("an answer").0, 200);
+    let task = first["task_id"].as_str().expect("a task").to_owned();
+    eventually("the background task ends", async || {
+        (server.get(&format!("/api/v1/tasks/{task}")).await.1["status"] == "completed").then_some(())
+    })
+    .await;
+    let counted = eventually("all is counted", async || {
+        let now = samples(&server).await;
+        sum(&now, "annie_notifications_total").map(|_| now)
+    })
+    .await;
+    for (name, least) in [
+        ("annie_build_info", 1.0),
+        ("annie_messages_total", 3.0),
+        ("annie_tasks_refused_total", 1.0),
+        ("annie_queue_wait_seconds_count", 3.0),
+        ("annie_voice_gate_closed_ms_total", 1.0),
+        ("annie_llm_requests_total", 3.0),
+        ("annie_llm_request_seconds_count", 3.0),
+        ("annie_skill_runs_total", 2.0),
+        ("annie_log_appends_total", 3.0),
+        ("annie_log_commits_total", 3.0),
+        ("annie_log_commit_seconds_count", 3.0),
+        ("annie_actor_restarts_total", 1.0),
+        ("annie_operations_total", 1.0),
+        ("annie_notifications_total", 1.0),
+        ("annie_request_seconds_count", 5.0),
+    ] {
+        assert!(sum(&counted, name).is_some_and(|n| n >= least), "{name} >= {least}: {counted:#?}");
+    }
+    assert_eq!(counted.get("annie_queue_depth{priority=\"low\"}"), Some(&0.0));
+    assert_eq!(sum(&counted, "annie_backend_up"), Some(1.0));
+    let (_, dump) = (0, counted.keys().cloned().collect::<String>());
+    assert!(!dump.contains("call Bob") && !dump.contains("task_"), "no label holds a text or a task");
+}
