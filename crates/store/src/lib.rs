@@ -1,4 +1,5 @@
-//! Stores behind core's Store port: [`SqliteStore`] for real use, [`MemoryStore`] for simulation.
+//! Stores behind core's Store port: [`SqliteStore`] for one process, [`PostgresStore`] for many, [`MemoryStore`] for
+//! simulation.
 //!
 //! What a store must decide (whether an append may be stored, what two memories have in common, which of a user's tasks
 //! fit) is decided once, in the plain functions beside the two folders; a store only keeps and finds.

@@ -36,12 +36,6 @@ pub use recent::{Recent, guards};
 pub use todos::{level, summary_of, todo_of};
 pub use writes::{Kind, Row, Writes};
 
-#[cfg(test)]
-pub mod texts {
-    //! The questions that must find their rows by an index.
-    pub use super::{letters::*, log::OPEN_CONVERSATIONS, operations::*, outbox::*, records::OPEN_TASKS};
-}
-
 /// A store on a database that speaks SQL.
 pub struct SqlStore<D> {
     pub(crate) db: D,
@@ -153,4 +147,10 @@ pub fn signed(count: u64) -> i64 {
 /// A stored shape that cannot be read.
 pub fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
     StoreError { kind: annie_core::ports::StoreErrorKind::Corrupt, what, detail: detail.to_string() }
+}
+
+#[cfg(test)]
+pub mod texts {
+    //! The questions that must find their rows by an index.
+    pub use super::{letters::*, log::OPEN_CONVERSATIONS, operations::*, outbox::*, records::OPEN_TASKS};
 }
