@@ -36,7 +36,7 @@ async fn open(database: &str) -> Arc<dyn Store> {
             Arc::new(SqliteStore::open(Path::new(folder), options).await.expect("SQLite opens"))
         }
         None => {
-            let options = PostgresOptions { statement_ms_max: 300, ..PostgresOptions::default() };
+            let options = PostgresOptions { statement_ms_max: 1_000, ..PostgresOptions::default() };
             let address = database.parse().expect("an address");
             Arc::new(PostgresStore::open(&address, options).await.expect("PostgreSQL opens"))
         }
