@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use annie_core::ports::{Store, StoreErrorKind};
+use annie_core::ports::{Fence, Store, StoreErrorKind};
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
 use annie_testkit::sim::{Dice, Schedule};
 
@@ -106,7 +106,13 @@ const fn name(point: StorePoint<'_>) -> &'static str {
 }
 
 fn strikes(point: StorePoint<'_>, life: &Life, schedule: &Schedule, stall: &Mutex<u64>) -> StoreFault {
-    if life.is(Health::Stale) && matches!(point, StorePoint::Claim(_)) {
+    // A process that was declared dead takes nothing over and takes nothing in: nobody would hear of it.
+    let is_for_the_living = match point {
+        StorePoint::Claim(_) => true,
+        StorePoint::Commit(batch) => batch.iter().any(|append| append.fence == Fence::Inbox),
+        StorePoint::Write(_) | StorePoint::Read(_) => false,
+    };
+    if is_for_the_living && life.is(Health::Stale) {
         return StoreFault::Fail(StoreErrorKind::Unavailable);
     }
     let Some((kind, dice)) = schedule.pass(&format!("store {}", name(point)), &TROUBLES) else {
