@@ -11,7 +11,7 @@ use std::{
 };
 
 use annie_core::{
-    event::{Event, ResumeCause},
+    event::{Event, ResumeCause, Scope},
     ids::{ConversationId, Incarnation, TaskId, UserId},
     ports::{StoreError, StoreErrorKind},
 };
@@ -24,6 +24,7 @@ use crate::{
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
+    scheduler::open_tasks,
     supervise::{Budget, BudgetLimits, stop_child},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -35,6 +36,8 @@ const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 }
 
 /// How long until an Engine is tried again that could not even be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
+/// How long it may take to find out who owns a conversation, in milliseconds.
+const WHOSE_MS_MAX: u64 = 5_000;
 /// How long a conversation stays parked whose failures could not be stored, in milliseconds.
 const PARK_AGAIN_MS: u64 = 1_000;
 
@@ -81,6 +84,20 @@ pub enum ConversationsMsg {
     },
     /// The back-off of a conversation is over.
     StartAgain(ConversationId),
+    /// An Engine was fenced: who owns its conversation now.
+    Fenced {
+        /// Which.
+        conversation: ConversationId,
+        /// Whether it is another process; if not, only a former life of this one.
+        by_another: Result<bool, StoreError>,
+    },
+    /// A conversation that another process had taken over has ended its work, or is ours again, or lies there.
+    Found {
+        /// Which.
+        conversation: ConversationId,
+        /// Whose, if it lies there and is to be taken back.
+        lies: Option<UserId>,
+    },
     /// What was open in a parked conversation has failed visibly, or could not be stored.
     Parked {
         /// Which.
@@ -107,6 +124,8 @@ impl Named for ConversationsMsg {
             Self::Control { .. } => "Control",
             Self::MayHibernate { .. } => "MayHibernate",
             Self::StartAgain(_) => "StartAgain",
+            Self::Fenced { .. } => "Fenced",
+            Self::Found { .. } => "Found",
             Self::Parked { .. } => "Parked",
             Self::Resume { .. } => "Resume",
         }
@@ -150,6 +169,8 @@ struct Wanted {
 enum Work {
     Scan,
     Backoff(ConversationId),
+    Whose(ConversationId),
+    Lost(ConversationId),
     Park(ConversationId),
 }
 
@@ -219,6 +240,15 @@ impl Node for Conversations {
                     start(ctx, state, conversation).await;
                 }
             }
+            ConversationsMsg::Fenced { conversation, by_another } => {
+                fenced(ctx, state, conversation, by_another).await;
+            }
+            ConversationsMsg::Found { conversation, lies } => {
+                state.tasks.remove(&Work::Lost(conversation));
+                if let Some(user) = lies {
+                    wake(ctx, state, conversation, user, None).await;
+                }
+            }
             ConversationsMsg::Parked { conversation, outcome } => parked(ctx, state, conversation, outcome).await,
             ConversationsMsg::Resume { conversation, reply } => {
                 // What is not failed yet goes on.
@@ -251,25 +281,15 @@ impl Node for Conversations {
             start(ctx, state, conversation).await;
             return Ok(());
         }
-        // An Engine that ends by itself was fenced. Perhaps only by the last breath of a life before it, whose parent was
-        // killed: so it tries again, as after a death.
-        let fenced = ended.kind == EndKind::Done;
-        if !fenced {
-            seat.cause = Some(ResumeCause::Crash);
+        if ended.kind == EndKind::Done {
+            // An Engine that ends by itself was fenced.
+            ask_whose(ctx, state, conversation);
+            return Ok(());
         }
-        metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
-        match seat.budget.died(ctx.now()) {
-            Some(0) => start(ctx, state, conversation).await,
-            Some(wait_ms) => start_later(ctx, state, conversation, wait_ms),
-            None => {
-                if fenced {
-                    // Somebody else insists on it. It is thawed again when something new arrives here.
-                    state.seats.remove(&conversation);
-                } else {
-                    quarantine(ctx, state, conversation);
-                }
-                make_room(ctx, state).await;
-            }
+        seat.cause = Some(ResumeCause::Crash);
+        if !start_again(ctx, state, conversation).await {
+            quarantine(ctx, state, conversation);
+            make_room(ctx, state).await;
         }
         Ok(())
     }
@@ -288,20 +308,111 @@ impl Node for Conversations {
     }
 }
 
+/// Starts an Engine anew, as soon as its budget says; false if that is used up.
+async fn start_again(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+) -> bool {
+    let Some(seat) = state.seats.get_mut(&conversation) else { return true };
+    metrics::counter!("annie_actor_restarts_total", "kind" => "engine").increment(1);
+    match seat.budget.died(ctx.now()) {
+        Some(0) => start(ctx, state, conversation).await,
+        Some(wait_ms) => start_later(ctx, state, conversation, wait_ms),
+        None => return false,
+    }
+    true
+}
+
+/// Asks who shut an Engine out. Until that is known it is not started, unless something arrives for it here.
+fn ask_whose(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
+    state.tasks.spawn(Work::Whose(conversation), async move {
+        let wait = Duration::from_millis(WHOSE_MS_MAX);
+        let row = match tokio::time::timeout(wait, caught(store.conversation(Scope::Operator, conversation))).await {
+            Ok(Ok(row)) => row,
+            Ok(Err(panic)) => Err(broken("conversation", panic)),
+            Err(_) => Err(broken("conversation", format!("no answer within {WHOSE_MS_MAX} ms"))),
+        };
+        let by_another = row.map(|row| row.and_then(|row| row.owner).is_some_and(|owner| owner != node));
+        me.tell(ConversationsMsg::Fenced { conversation, by_another });
+    });
+}
+
+/// A process that has taken a conversation over keeps it: two that claimed it back from each other would get nothing done.
+/// It comes back when something arrives for it here, and what came to the life that was shut out is such a thing: the
+/// other process may not know of it. So it does at the next start, or if nothing at all happens there any more. What shut
+/// an Engine out of this very process was the last breath of a life before it, whose parent was killed: then it goes on,
+/// as after a death.
+async fn fenced(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    by_another: Result<bool, StoreError>,
+) {
+    state.tasks.remove(&Work::Whose(conversation));
+    let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.addr.is_none()) else { return };
+    let (user, has_news) = (seat.user.clone(), std::mem::take(&mut seat.wakes_sent) > 0);
+    let is_ours = match by_another {
+        Ok(by_another) => !by_another || has_news,
+        Err(error) => {
+            tracing::warn!(%conversation, %error, "it is not known who owns a conversation now");
+            true
+        }
+    };
+    if is_ours && start_again(ctx, state, conversation).await {
+        return;
+    }
+    metrics::counter!("annie_conversations_lost_total").increment(1);
+    tracing::info!(%conversation, "another process owns the conversation now");
+    state.seats.remove(&conversation);
+    watch_lost(ctx, state, conversation, user);
+    make_room(ctx, state).await;
+}
+
+/// Watches a conversation that another process has taken over, until its work is done or it is ours again. A process that
+/// lives writes something within the time of a round; one that does not has left it lying.
+fn watch_lost(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) {
+    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
+    let own = state.wiring.backends.values().filter_map(|backend| backend.round_ms_max);
+    let round_ms_max = own.fold(state.wiring.limits.round_ms_max, u64::max);
+    let silence = Duration::from_millis(round_ms_max.saturating_mul(2));
+    state.tasks.spawn(Work::Lost(conversation), async move {
+        let mut known = None;
+        let lies = loop {
+            let row = caught(store.conversation(Scope::Operator, conversation)).await;
+            let open = caught(open_tasks(store.as_ref(), Scope::User(user.clone()))).await;
+            if let (Ok(Ok(Some(row))), Ok(Ok(open))) = (row, open) {
+                if row.owner == Some(node) || !open.iter().any(|task| task.conversation == conversation) {
+                    break None;
+                }
+                if known.replace((row.epoch, row.last_seq)) == Some((row.epoch, row.last_seq)) {
+                    break Some(user);
+                }
+            }
+            tokio::time::sleep(silence).await;
+        };
+        // If nobody lives there, its next life scans the log.
+        me.tell(ConversationsMsg::Found { conversation, lies });
+    });
+}
+
 fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     let (store, me) = (state.wiring.store.clone(), ctx.me());
     state.tasks.spawn(Work::Scan, async move {
-        let found = caught(store.open_conversations()).await.unwrap_or_else(|panic| Err(broken(panic)));
+        let found =
+            caught(store.open_conversations()).await.unwrap_or_else(|panic| Err(broken("open_conversations", panic)));
         me.tell(ConversationsMsg::Scanned(found));
     });
 }
 
-fn broken(panic: String) -> StoreError {
-    StoreError {
-        kind: StoreErrorKind::Unavailable,
-        what: "open_conversations",
-        detail: format!("it broke down: {panic}"),
-    }
+fn broken(what: &'static str, why: String) -> StoreError {
+    StoreError { kind: StoreErrorKind::Unavailable, what, detail: format!("it broke down: {why}") }
 }
 
 async fn scanned(

@@ -137,6 +137,8 @@ async fn a_store_that_is_away_for_seconds_parks_no_conversation() {
 #[tokio::test]
 async fn an_engine_that_was_shut_out_by_a_claim_that_came_to_nothing_goes_on() {
     let mut parts = calling("test.look");
+    // Whoever lives writes something within the time of a round.
+    parts.limits.round_ms_max = 500;
     parts.skills =
         Arc::new(FakeSkills::new(|_| Deed::Slow(Duration::from_millis(100), Outcome::success("looked around"))));
     let world = parts.start().await;

@@ -247,3 +247,41 @@ async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
         Some(KernelError::NotFound(_))
     ));
 }
+
+#[tokio::test]
+async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
+    let (mut here, mut there) = (WorldParts::new(|_, _| Ok(says("x"))), WorldParts::new(|_, _| Ok(says("x"))));
+    there.store = here.store.clone();
+    there.env = annie_testkit::env::env(8);
+    let gate = || Arc::new(tokio::sync::Semaphore::new(0));
+    let (gates, models): (Vec<_>, Vec<_>) = ["here", "there"]
+        .map(|name| {
+            let (gate, model) = (gate(), ScriptedModel::new(move |_, _| Ok(says(name))));
+            (gate.clone(), Arc::new(Gated { model, gate }))
+        })
+        .into_iter()
+        .unzip();
+    (here.model, there.model) = (models[0].clone(), models[1].clone());
+    let first = here.start().await;
+    let said = first.say("hello").await;
+    models[0].model.called(1).await;
+    let second = there.start().await;
+    models[1].model.called(1).await;
+    gates[0].add_permits(10);
+    eventually("its Engine is gone", async || {
+        let (_, view) = first.kernel.view("/conversations").await.ok()?;
+        (view?["awake"] == 0).then_some(())
+    })
+    .await;
+    gates[1].add_permits(10);
+    assert_eq!(second.answer(&said).await, "there");
+    let row = second.kernel.conversation(Scope::User(ann()), said.conversation).await.expect("there");
+    assert_eq!(row.epoch.0, 2, "each claimed it once");
+    // A message that comes in here brings the conversation here.
+    let more = first.say_in(said.conversation, "and now?").await;
+    assert_eq!(first.answer(&more).await, "here");
+    check_log(&first.log(said.conversation).await);
+    for world in [first, second] {
+        world.kernel.stop().await;
+    }
+}
