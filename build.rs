@@ -5,9 +5,20 @@ use std::{env, error::Error, fs, path::PathBuf};
 use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files =
-        ["common", "chat", "jobs", "letters", "operations", "notifications", "scheduler", "actors", "skills", "events", "chaos"]
-            .map(|name| format!("annie/v1/{name}.proto"));
+    let files = [
+        "common",
+        "chat",
+        "jobs",
+        "letters",
+        "operations",
+        "notifications",
+        "scheduler",
+        "actors",
+        "skills",
+        "events",
+        "chaos",
+    ]
+    .map(|name| format!("annie/v1/{name}.proto"));
     println!("cargo:rerun-if-changed=proto");
     let descriptor = protox::compile(&files, ["proto"])?;
     #[expect(clippy::disallowed_methods, reason = "a build script is told its folder this way")]

@@ -102,7 +102,7 @@ impl Server {
             let answer = post.try_clone().unwrap().send().await.ok()?;
             let status = answer.status().as_u16();
             let said: Value = answer.json().await.ok()?;
-            assert!(status < 300 || status >= 429, "{status} {said}");
+            assert!(!(300..429).contains(&status), "{status} {said}");
             (status == 202).then_some(said)
         });
         let taken = taken.await;

@@ -1,11 +1,6 @@
 //! `annie conversations`: what was talked about, from a server or from the data folder, and the way out of quarantine.
 
-use annie_core::{
-    event::Scope,
-    ids::ConversationId,
-    ports::ConversationRow,
-    time::Micros,
-};
+use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow, time::Micros};
 use serde_json::{Value, json};
 
 use super::{

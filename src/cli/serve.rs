@@ -45,8 +45,8 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     };
     let kernel = assembled.kernel.clone();
     assembled.watch_skills();
-    let state = AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone())
-        .with_chaos(assembled.chaos.clone());
+    let state =
+        AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
     let door = Door::open(&kernel, listener, state);
     run_beside(site, &kernel, metrics);
     let why = match tell_ready(site, &serve, &Address::of(at)) {

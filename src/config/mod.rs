@@ -24,9 +24,7 @@ pub use error::{ConfigError, Place};
 pub use layers::{Flag, Loaded, Sources};
 pub use routing::{OFFLINE, Routing};
 pub use sample::{SAMPLE, write_sample};
-pub use settings::{
-    Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, SubAgent,
-};
+pub use settings::{Client, Config, Data, Limits, Log, LogFormat, Metrics, Person, Server, SubAgent};
 pub use show::{Line, lines};
 pub use store::{StoreSettings, Synchronous};
 

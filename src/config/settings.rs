@@ -217,7 +217,11 @@ impl ChaosSettings {
     fn check(&self, bind: SocketAddr) -> Result<(), KeyError> {
         if self.enabled && !bind.ip().is_loopback() {
             let what = format!("faults may only be injected on a loopback address, and server.bind is {bind}");
-            return Err(KeyError::value(&["chaos", "enabled"], &what, "set server.bind to 127.0.0.1:7420, or leave chaos off"));
+            return Err(KeyError::value(
+                &["chaos", "enabled"],
+                &what,
+                "set server.bind to 127.0.0.1:7420, or leave chaos off",
+            ));
         }
         Ok(())
     }

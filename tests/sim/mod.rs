@@ -98,7 +98,7 @@ fn the_ordered_seeds() {
         let order = Order { seed, ..Order::default() };
         let report = run(&order);
         if count == 1 {
-            println!("{:?} {}", report.tally, report.fingerprint());
+            println!("{}; {}", report.tally, report.fingerprint());
         }
         if !report.wrong.is_empty() {
             failed.push(seed);

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    fmt,
     panic::AssertUnwindSafe,
     sync::{Arc, Once},
     time::Duration,
@@ -55,7 +56,7 @@ pub struct Report {
 }
 
 /// How much happened.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Tally {
     pub events: u64,
     pub acked: u64,
@@ -63,6 +64,16 @@ pub struct Tally {
     pub fenced: u64,
     pub lives: u64,
     pub simulated_ms: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { events, acked, deeds, fenced, lives, simulated_ms } = self;
+        write!(
+            f,
+            "{events} events, {acked} acknowledged, {deeds} deeds, {fenced} fenced, {lives} lives, {simulated_ms} ms"
+        )
+    }
 }
 
 impl Report {
@@ -303,11 +314,11 @@ fn told_once(town: &Town) {
             *words.entry(event.task).or_default() += u32::from(is_word);
         }
     }
-    for n in 0..USERS.len() {
+    for (n, user) in USERS.iter().enumerate() {
         for task in now(town.data.notifications(people::user(n), 0, 10_000)).iter().flat_map(|notice| &notice.tasks) {
             match words.get_mut(task) {
                 Some(left) if *left > 0 => *left -= 1,
-                _ => town.watch.wrong(format!("{} was notified of {task} too often", USERS[n])),
+                _ => town.watch.wrong(format!("{user} was notified of {task} too often")),
             }
         }
     }

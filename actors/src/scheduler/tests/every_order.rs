@@ -55,7 +55,10 @@ struct Model {
 impl Model {
     fn may(&self, step: Step) -> bool {
         match step {
-            Step::Ask(n) => !self.runs.contains(&n) && !self.waits.contains(&n) && !(n == VOICE && self.is_over),
+            Step::Ask(n) => {
+                let is_free = !self.runs.contains(&n) && !self.waits.contains(&n);
+                is_free && (n != VOICE || !self.is_over)
+            }
             Step::GiveBack(n) | Step::Drop(n) => self.runs.contains(&n),
             Step::Leave(n) => self.waits.contains(&n),
             Step::HoldGate => !self.is_held,

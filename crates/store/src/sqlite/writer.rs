@@ -9,8 +9,7 @@ use sqlx::{
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 
 use super::{
-    FolderLock,
-    Sqlite,
+    FolderLock, Sqlite,
     errors::{failed, is_constraint},
     statements::Statements,
 };

@@ -41,6 +41,9 @@ pub struct Plan {
     pub only: Option<BTreeSet<(String, u64)>>,
 }
 
+/// Who hears of each fault as it strikes.
+type Listener = Box<dyn Fn(&Strike) + Send + Sync>;
+
 /// The faults of one run.
 pub struct Schedule {
     dice: Dice,
@@ -49,7 +52,7 @@ pub struct Schedule {
     /// How often a passing of an enabled site strikes, in a thousand.
     per_mille: u64,
     actions: Vec<FaultAction>,
-    told: Option<Box<dyn Fn(&Strike) + Send + Sync>>,
+    told: Option<Listener>,
     state: Mutex<State>,
 }
 
