@@ -4,6 +4,8 @@
 //! death: the log; its next life scans it for what is open. One conversation that keeps dying is parked with its crash
 //! records, shown, and resumable; it never takes its neighbours along (invariant 11).
 
+mod others;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
@@ -11,7 +13,7 @@ use std::{
 };
 
 use annie_core::{
-    event::{Event, ResumeCause, Scope},
+    event::{Event, ResumeCause},
     ids::{ConversationId, Incarnation, TaskId, UserId},
     ports::{StoreError, StoreErrorKind},
 };
@@ -24,7 +26,6 @@ use crate::{
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
-    scheduler::open_tasks,
     supervise::{Budget, BudgetLimits, stop_child},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -36,8 +37,6 @@ const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 }
 
 /// How long until an Engine is tried again that could not even be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
-/// How long it may take to find out who owns a conversation, in milliseconds.
-const WHOSE_MS_MAX: u64 = 5_000;
 /// How long a conversation stays parked whose failures could not be stored, in milliseconds.
 const PARK_AGAIN_MS: u64 = 1_000;
 
@@ -54,6 +53,8 @@ pub enum ConversationsMsg {
     },
     /// Wake-ups may have been lost: ask the log what is open.
     Rescan,
+    /// Another process may have stored a message for a conversation that is awake here: ask the log.
+    Woken,
     /// Messages of these may be stored, or not, and nobody was woken: ask the log.
     Doubt(Vec<ConversationId>),
     /// What the log said.
@@ -119,6 +120,7 @@ impl Named for ConversationsMsg {
         match self {
             Self::Wake { .. } => "Wake",
             Self::Rescan => "Rescan",
+            Self::Woken => "Woken",
             Self::Doubt(_) => "Doubt",
             Self::Scanned(_) => "Scanned",
             Self::Control { .. } => "Control",
@@ -168,6 +170,7 @@ struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Work {
     Scan,
+    Listen,
     Backoff(ConversationId),
     Whose(ConversationId),
     Lost(ConversationId),
@@ -200,6 +203,7 @@ impl Node for Conversations {
     async fn ready(ctx: &Context<Self>, state: &mut ConversationsState) -> Result<(), NodeError> {
         state.wanted.all = true;
         scan(ctx, state);
+        others::listen(ctx, state);
         Ok(())
     }
 
@@ -214,6 +218,12 @@ impl Node for Conversations {
             }
             ConversationsMsg::Rescan => {
                 state.wanted.all = true;
+                scan(ctx, state);
+            }
+            ConversationsMsg::Woken => {
+                // What nobody here is awake for is its own process's, or is found at the next start.
+                let awake = state.seats.iter().filter(|(_, seat)| seat.addr.is_some()).map(|(id, _)| *id);
+                state.wanted.doubted.extend(awake);
                 scan(ctx, state);
             }
             ConversationsMsg::Doubt(conversations) => {
@@ -241,7 +251,7 @@ impl Node for Conversations {
                 }
             }
             ConversationsMsg::Fenced { conversation, by_another } => {
-                fenced(ctx, state, conversation, by_another).await;
+                others::fenced(ctx, state, conversation, by_another).await;
             }
             ConversationsMsg::Found { conversation, lies } => {
                 state.tasks.remove(&Work::Lost(conversation));
@@ -283,7 +293,7 @@ impl Node for Conversations {
         }
         if ended.kind == EndKind::Done {
             // An Engine that ends by itself was fenced.
-            ask_whose(ctx, state, conversation);
+            others::ask_whose(ctx, state, conversation);
             return Ok(());
         }
         seat.cause = Some(ResumeCause::Crash);
@@ -322,84 +332,6 @@ async fn start_again(
         None => return false,
     }
     true
-}
-
-/// Asks who shut an Engine out. Until that is known it is not started, unless something arrives for it here.
-fn ask_whose(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
-    state.tasks.spawn(Work::Whose(conversation), async move {
-        let wait = Duration::from_millis(WHOSE_MS_MAX);
-        let row = match tokio::time::timeout(wait, caught(store.conversation(Scope::Operator, conversation))).await {
-            Ok(Ok(row)) => row,
-            Ok(Err(panic)) => Err(broken("conversation", panic)),
-            Err(_) => Err(broken("conversation", format!("no answer within {WHOSE_MS_MAX} ms"))),
-        };
-        let by_another = row.map(|row| row.and_then(|row| row.owner).is_some_and(|owner| owner != node));
-        me.tell(ConversationsMsg::Fenced { conversation, by_another });
-    });
-}
-
-/// A process that has taken a conversation over keeps it: two that claimed it back from each other would get nothing done.
-/// It comes back when something arrives for it here, and what came to the life that was shut out is such a thing: the
-/// other process may not know of it. So it does at the next start, or if nothing at all happens there any more. What shut
-/// an Engine out of this very process was the last breath of a life before it, whose parent was killed: then it goes on,
-/// as after a death.
-async fn fenced(
-    ctx: &Context<Conversations>,
-    state: &mut ConversationsState,
-    conversation: ConversationId,
-    by_another: Result<bool, StoreError>,
-) {
-    state.tasks.remove(&Work::Whose(conversation));
-    let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.addr.is_none()) else { return };
-    let (user, has_news) = (seat.user.clone(), std::mem::take(&mut seat.wakes_sent) > 0);
-    let is_ours = match by_another {
-        Ok(by_another) => !by_another || has_news,
-        Err(error) => {
-            tracing::warn!(%conversation, %error, "it is not known who owns a conversation now");
-            true
-        }
-    };
-    if is_ours && start_again(ctx, state, conversation).await {
-        return;
-    }
-    metrics::counter!("annie_conversations_lost_total").increment(1);
-    tracing::info!(%conversation, "another process owns the conversation now");
-    state.seats.remove(&conversation);
-    watch_lost(ctx, state, conversation, user);
-    make_room(ctx, state).await;
-}
-
-/// Watches a conversation that another process has taken over, until its work is done or it is ours again. A process that
-/// lives writes something within the time of a round; one that does not has left it lying.
-fn watch_lost(
-    ctx: &Context<Conversations>,
-    state: &mut ConversationsState,
-    conversation: ConversationId,
-    user: UserId,
-) {
-    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
-    let own = state.wiring.backends.values().filter_map(|backend| backend.round_ms_max);
-    let round_ms_max = own.fold(state.wiring.limits.round_ms_max, u64::max);
-    let silence = Duration::from_millis(round_ms_max.saturating_mul(2));
-    state.tasks.spawn(Work::Lost(conversation), async move {
-        let mut known = None;
-        let lies = loop {
-            let row = caught(store.conversation(Scope::Operator, conversation)).await;
-            let open = caught(open_tasks(store.as_ref(), Scope::User(user.clone()))).await;
-            if let (Ok(Ok(Some(row))), Ok(Ok(open))) = (row, open) {
-                if row.owner == Some(node) || !open.iter().any(|task| task.conversation == conversation) {
-                    break None;
-                }
-                if known.replace((row.epoch, row.last_seq)) == Some((row.epoch, row.last_seq)) {
-                    break Some(user);
-                }
-            }
-            tokio::time::sleep(silence).await;
-        };
-        // If nobody lives there, its next life scans the log.
-        me.tell(ConversationsMsg::Found { conversation, lies });
-    });
 }
 
 fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {

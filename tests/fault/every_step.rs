@@ -13,10 +13,16 @@ use crate::{
 /// They look around when they like, and not within a turn: `keepers` strikes them.
 const KEEPERS: [&str; 5] = ["letters", "notifier", "expiry", "backend", "backends"];
 
-async fn start_with(plan: &Arc<FaultPlan>) -> (World, WorldParts) {
+/// Tasks between whose steps nothing waits: what they wait for hangs by its own port, see [`annie_core::ports::Faults::in_task`].
+const TASKS: [&str; 4] = ["commit", "round", "run", "delivery"];
+
+/// When a handler counts as stuck, in milliseconds: soon, so that a hang is noticed.
+const STUCK_MS: u64 = 150;
+
+async fn start_with(plan: &Arc<FaultPlan>, stuck_ms_max: u64) -> (World, WorldParts) {
     plan.disarm();
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))))).faults(plan.clone());
-    parts.limits.stuck_ms_max = 150;
+    parts.limits.stuck_ms_max = stuck_ms_max;
     let world = parts.start().await;
     plan.arm();
     (world, parts)
@@ -44,7 +50,8 @@ async fn send(world: &World) -> annie_actors::Submitted {
 
 async fn steps() -> Vec<(String, String, usize)> {
     let plan = Arc::new(FaultPlan::recording());
-    let (world, _parts) = start_with(&plan).await;
+    // Undisturbed also on a machine that is busy with something else.
+    let (world, _parts) = start_with(&plan, 60_000).await;
     let said = send(&world).await;
     world.answer(&said).await;
     let hits = plan.hits();
@@ -66,16 +73,22 @@ async fn strike_everywhere(action: FaultAction) {
         assert!(kinds.contains(kind), "the turn passes no fault point of {kind}");
     }
     let mut struck = 0;
+    let mut missed = Vec::new();
+    let can_strike = |kind: &str| action != FaultAction::Hang || !TASKS.contains(&kind);
+    let steps: Vec<_> = steps.into_iter().filter(|(kind, ..)| can_strike(kind)).collect();
     let all = steps.len();
     for (kind, point, nth) in steps {
         let plan = Arc::new(FaultPlan::once_at(&kind, &point, nth, action));
-        let (world, parts) = start_with(&plan).await;
+        let (world, parts) = start_with(&plan, STUCK_MS).await;
         let said = send(&world).await;
         let last = world.final_of(said.conversation, said.task).await;
         let place = format!("{action:?} in {kind} at {point} ({nth}), struck {:?}", plan.struck());
         assert!(matches!(last, EventBody::Answered { .. }), "{place}: {last:?}");
         assert!(parts.skills.most("test.send") <= 1, "{place}: a once effect happened twice");
         struck += usize::from(!plan.struck().is_empty());
+        if plan.struck().is_empty() {
+            missed.push(format!("{kind} {point} {nth}"));
+        }
         plan.disarm();
         let log = world.log(said.conversation).await;
         check_log(&log);
@@ -91,7 +104,7 @@ async fn strike_everywhere(action: FaultAction) {
             .unwrap_or_else(|_| panic!("{place}: does not stop; tree {:#?}", world.kernel.tree()));
     }
     // Agents run side by side, so a second passing of a point may fall away in another order of things.
-    assert!(struck * 10 >= all * 9, "only {struck} of {all} faults struck");
+    assert!(struck * 10 >= all * 9, "only {struck} of {all} faults struck, not at {missed:#?}");
     println!("{action:?} struck at {struck} of {all} steps");
 }
 

@@ -8,6 +8,13 @@ use std::{
     time::Duration,
 };
 
+use annie_core::{
+    event::{EventBody, NewEvent, Scope},
+    ids::{AgentId, Seq, TaskId},
+    ports::{Append, Fence, Log, Records},
+    time::Micros,
+};
+use annie_store::{PostgresOptions, PostgresStore};
 use annie_testkit::postgres::{self, Options};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -227,4 +234,27 @@ async fn a_database_that_is_killed_under_two_processes_loses_and_doubles_nothing
 async fn there_is_load(two: &Two) {
     let before = two.effects().len();
     eventually("there is load", async || (two.effects().len() > before + 10).then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_another_process_took_in_and_died_over_is_done_by_the_owner() {
+    let Some(database) = postgres::database().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = [("ANNIE__STORE__URL", database.url.as_str())];
+    let owner = Server::start(folder.path(), &[], &env).await;
+    let (_, task) = send(&[&owner], "k", "first", "what is due?").await;
+    until_ended(&owner, [&task]).await;
+    // The other process: it stores a message as its door does, and gets no further.
+    let address = database.url.parse().expect("an address");
+    let other = PostgresStore::open(&address, PostgresOptions::default()).await.expect("a store");
+    let row = other.conversations(Scope::Operator, Micros(i64::MAX), 10).await.expect("rows").remove(0);
+    let mut events = other.events(Scope::Operator, row.id, Seq(0), 1).await.expect("its log");
+    let EventBody::Received(mut inbound) = events.remove(0).body else { panic!("no message") };
+    let task = TaskId::from_uuid(uuid::Uuid::now_v7());
+    inbound.client_id = "second".to_owned();
+    let event =
+        NewEvent { at: row.updated_at, task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
+    let append = Append { conversation: row.id, user: row.user, fence: Fence::Inbox, events: vec![event] };
+    other.commit(vec![append]).await.remove(0).expect("stored");
+    until_ended(&owner, [&task.to_string()]).await;
 }

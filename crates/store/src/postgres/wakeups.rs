@@ -7,7 +7,11 @@ use std::{sync::Arc, time::Duration};
 use annie_core::ports::StoreError;
 use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
-use tokio::{sync::Notify, task::JoinSet, time::sleep};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use super::{bound::Bound, connections::Connections};
 
@@ -18,6 +22,9 @@ const TELL: &str = "SELECT pg_notify('annie', $1)";
 const NAME: &str = "SELECT CAST(gen_random_uuid() AS TEXT)";
 /// How long to wait before listening again when the server is away, in milliseconds.
 const AGAIN_MS: u64 = 500;
+
+/// How long somebody waits at most without a hint, in milliseconds.
+const LOOK_MS_MAX: u64 = 60_000;
 
 /// The two sides of being woken.
 pub(super) struct Wakeups {
@@ -46,9 +53,10 @@ impl Wakeups {
         self.news.notify_one();
     }
 
-    /// Waits until there may be something new from others. What was heard while nobody waited ends the next wait at once.
+    /// Waits until there may be something new from others. What was heard while nobody waited ends the next wait at once; a
+    /// hint that was lost is made up for by the time.
     pub async fn heard(&self) {
-        self.heard.notified().await;
+        let _ = timeout(Duration::from_millis(LOOK_MS_MAX), self.heard.notified()).await;
     }
 
     pub fn close(&self) {
