@@ -81,7 +81,7 @@ impl Server {
         let mut bytes = answer.bytes_stream();
         let (mut text, mut seen) = (String::new(), Vec::new());
         while !enough(&seen) {
-            let Ok(Some(Ok(chunk))) = tokio::time::timeout(Duration::from_secs(20), bytes.next()).await else { break };
+            let Ok(Some(Ok(chunk))) = tokio::time::timeout(Duration::from_secs(60), bytes.next()).await else { break };
             text.push_str(&String::from_utf8_lossy(&chunk));
             while let Some(end) = text.find("\n\n") {
                 let block: String = text.drain(..end + 2).collect();

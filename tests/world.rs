@@ -20,7 +20,7 @@ use annie_testkit::{
 };
 
 /// How long a test waits for something that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a world is made of; change what the test is about.
 pub struct WorldParts {

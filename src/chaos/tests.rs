@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn loaded(more: &[(&str, &str)]) -> Loaded {
     let short = [

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long a test waits for something that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Server {
     pub at: SocketAddr,
