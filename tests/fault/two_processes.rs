@@ -250,7 +250,7 @@ async fn what_another_process_took_in_and_died_over_is_done_by_the_owner() {
     let row = other.conversations(Scope::Operator, Micros(i64::MAX), 10).await.expect("rows").remove(0);
     let mut events = other.events(Scope::Operator, row.id, Seq(0), 1).await.expect("its log");
     let EventBody::Received(mut inbound) = events.remove(0).body else { panic!("no message") };
-    let task = TaskId::from_uuid(uuid::Uuid::now_v7());
+    let task = TaskId::from_uuid(uuid::Uuid::from_u128(7));
     inbound.client_id = "second".to_owned();
     let event =
         NewEvent { at: row.updated_at, task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
