@@ -37,6 +37,11 @@ const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 }
 
 /// How long until an Engine is tried again that could not even be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
+/// How long an Engine waits at least and at most that could not go on without the store, in milliseconds.
+const DEPRIVED_MS_MIN: u64 = 20;
+const DEPRIVED_MS_MAX: u64 = 2_000;
+/// Its waits grow while they come close together.
+const WAITS: BudgetLimits = BudgetLimits { restarts_max: 20, window_ms: 60_000 };
 /// How long a conversation stays parked whose failures could not be stored, in milliseconds.
 const PARK_AGAIN_MS: u64 = 1_000;
 
@@ -141,6 +146,7 @@ struct Seat {
     /// Wake-ups sent to its present life, and what was asked of its tasks: none of both is to be left lying.
     wakes_sent: u64,
     budget: Budget,
+    waits: Budget,
     /// Why its last life ended, if not in good order.
     cause: Option<ResumeCause>,
 }
@@ -296,6 +302,14 @@ impl Node for Conversations {
             others::ask_whose(ctx, state, conversation);
             return Ok(());
         }
+        if let EndKind::Deprived(why) = &ended.kind {
+            // Neither the conversation nor its message is to blame, and it goes on as soon as it can: nothing is counted.
+            tracing::warn!(%conversation, why, "an engine waits for the store");
+            seat.cause = seat.cause.or(Some(ResumeCause::Restart));
+            let wait_ms = seat.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX).min(DEPRIVED_MS_MAX);
+            start_later(ctx, state, conversation, wait_ms.max(DEPRIVED_MS_MIN));
+            return Ok(());
+        }
         seat.cause = Some(ResumeCause::Crash);
         if !start_again(ctx, state, conversation).await {
             quarantine(ctx, state, conversation);
@@ -381,7 +395,7 @@ async fn scanned(
 }
 
 fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
-    Seat { user, addr: None, wakes_sent: 0, budget: Budget::new(BUDGET), cause }
+    Seat { user, addr: None, wakes_sent: 0, budget: Budget::new(BUDGET), waits: Budget::new(WAITS), cause }
 }
 
 async fn wake(

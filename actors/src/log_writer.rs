@@ -47,6 +47,18 @@ pub enum LogError {
     Lost(#[from] SendError),
 }
 
+impl LogError {
+    /// Whether the same may be stored later: the writer or the store is away for now.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::Lost(_) => true,
+            Self::Refused(AppendError::Store(error)) => error.is_retryable(),
+            Self::Refused(_) => false,
+        }
+    }
+}
+
 /// What the log writer hears.
 pub enum LogMsg {
     /// Store this.

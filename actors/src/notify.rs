@@ -215,8 +215,11 @@ async fn is_told(wiring: &Wiring, word: &OutboxRow) -> Result<bool, StoreError> 
 
 /// A fault point before and after words are marked as delivered.
 async fn point(wiring: &Wiring, point: &str) -> Result<(), StoreError> {
-    let failed =
-        |why: NodeError| StoreError { kind: StoreErrorKind::Internal, what: "delivering words", detail: why.0 };
+    let failed = |why: NodeError| StoreError {
+        kind: StoreErrorKind::Internal,
+        what: "delivering words",
+        detail: why.to_string(),
+    };
     task_point(&wiring.env, "delivery", point).await.map_err(failed)
 }
 

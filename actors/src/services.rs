@@ -113,7 +113,7 @@ impl Node for Services {
                 start(ctx, state, &name).await;
                 return Ok(());
             }
-            EndKind::Killed | EndKind::Failed(_) => {}
+            EndKind::Killed | EndKind::Failed(_) | EndKind::Deprived(_) => {}
         }
         match seat.budget.died(ctx.now()) {
             Some(wait_ms) => {

@@ -15,7 +15,7 @@ use annie_core::{
     ids::{ConversationId, NodeIncarnation},
     message::Message,
     outcome::Outcome,
-    ports::{FaultAction, StoreErrorKind},
+    ports::{FaultAction, Fence, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
@@ -108,6 +108,30 @@ async fn an_engine_that_an_operator_stops_comes_back_to_its_open_turn() {
         assert!(world.kernel.crashes().is_empty(), "{:?}", world.kernel.crashes());
         world.kernel.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_now_and_then_is_held_against_no_conversation_and_no_message() {
+    let mut parts = WorldParts::new(|_, _| Ok(says("here all the same")));
+    let failures = Arc::new(AtomicUsize::new(0));
+    let counted = failures.clone();
+    with_hook(&mut parts, move |point| match point {
+        // What an Engine stores; a failure that the user sees could be stored all the time.
+        StorePoint::Commit(batch)
+            if batch.iter().any(|append| {
+                let gives_up = append.events.iter().any(|event| matches!(event.body, EventBody::Failed { .. }));
+                matches!(append.fence, Fence::Owner(_)) && !gives_up
+            }) && counted.fetch_add(1, Relaxed) < 15 =>
+        {
+            StoreFault::Fail(StoreErrorKind::Unavailable)
+        }
+        _ => StoreFault::Pass,
+    });
+    let world = parts.start().await;
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "here all the same");
+    assert!(failures.load(Relaxed) > 15);
+    world.kernel.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -88,7 +88,7 @@ pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended:
     let why = match ended.kind {
         EndKind::Done | EndKind::Stopped => "it stopped without a report".to_owned(),
         EndKind::Killed => "it was killed".to_owned(),
-        EndKind::Failed(error) => error,
+        EndKind::Failed(error) | EndKind::Deprived(error) => error,
     };
     crashed(ctx, state, seat.task, seat.agent, &why).await
 }

@@ -163,7 +163,10 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
             return Ok(false);
         }
         // The state says more than the log, or the log more than is known: the next life reads it.
-        Err(e) => return Err(NodeError::new(format!("an append failed: {e}"))),
+        Err(e) => {
+            let what = format!("an append failed: {e}");
+            return Err(if e.is_passing() { NodeError::deprived(what) } else { NodeError::new(what) });
+        }
     }
     ctx.fault_point("stored").await?;
     for news in told {

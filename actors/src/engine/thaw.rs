@@ -3,7 +3,7 @@
 use annie_core::{
     event::{Event, EventBody, NewEvent, Scope},
     ids::{AgentId, Seq},
-    ports::Snapshot,
+    ports::{Snapshot, StoreError},
     turn::{Conversation, STATE_VERSION},
 };
 
@@ -19,8 +19,9 @@ const PAGE: u32 = 500;
 /// Events since the last snapshot that are worth a new one.
 const SNAPSHOT_EVERY: u64 = 100;
 
-fn in_doubt(what: &str, error: &dyn std::fmt::Display) -> NodeError {
-    NodeError::new(format!("{what}: {error}"))
+fn in_doubt(what: &str, error: &StoreError) -> NodeError {
+    let what = format!("{what}: {error}");
+    if error.is_retryable() { NodeError::deprived(what) } else { NodeError::new(what) }
 }
 
 pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {

@@ -24,14 +24,24 @@ pub trait Named {
 
 /// Why an actor gives up its life: its state is in doubt, and its successor builds it anew from the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NodeError(pub String);
+#[error("{what}")]
+pub struct NodeError {
+    what: String,
+    /// What it needs was away: its own doing had no part in it.
+    is_deprived: bool,
+}
 
 impl NodeError {
     /// In doubt about something.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self { what: what.into(), is_deprived: false }
+    }
+
+    /// In doubt because the log or the store is away for now.
+    #[must_use]
+    pub fn deprived(what: impl Into<String>) -> Self {
+        Self { what: what.into(), is_deprived: true }
     }
 }
 
@@ -59,6 +69,8 @@ pub enum EndKind {
     Killed,
     /// It panicked or returned an error.
     Failed(String),
+    /// It gave up because the log or the store was away.
+    Deprived(String),
 }
 
 /// A child's death, as its parent hears of it.
@@ -350,7 +362,7 @@ impl<N: Node> Actor for Observed<N> {
         let Running { ctx, state, .. } = running;
         let (cell, kind) = match event {
             SupervisionEvent::ActorTerminated(cell, _last_state, reason) => (cell, terminated(reason.as_deref())),
-            SupervisionEvent::ActorFailed(cell, error) => (cell, EndKind::Failed(error.to_string())),
+            SupervisionEvent::ActorFailed(cell, error) => (cell, failed(&error)),
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
         };
         let ended = note_end(ctx, &cell, kind);
@@ -405,13 +417,20 @@ fn terminated(reason: Option<&str>) -> EndKind {
     }
 }
 
+fn failed(error: &ActorProcessingErr) -> EndKind {
+    match error.downcast_ref::<NodeError>() {
+        Some(NodeError { what, is_deprived: true }) => EndKind::Deprived(what.clone()),
+        _ => EndKind::Failed(error.to_string()),
+    }
+}
+
 fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> ChildEnded {
     let id = cell.get_id();
     let life = ctx.children.lock().remove(&id);
     let reason = match &kind {
         EndKind::Done | EndKind::Stopped => None,
         EndKind::Killed => Some("killed".to_owned()),
-        EndKind::Failed(error) => Some(error.clone()),
+        EndKind::Failed(error) | EndKind::Deprived(error) => Some(error.clone()),
     };
     if let Some(Life { path, kind, incarnation, meter }) = life {
         // A killed life's state is dropped only after this, and its successor may be started before.
@@ -432,7 +451,7 @@ async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError>
     match faults.at_path(kind, ctx.path.as_str(), point) {
         FaultAction::Pass => {}
         FaultAction::Panic => panic!("injected panic in {kind} at {point}"),
-        FaultAction::Fail => return Err(NodeError(format!("injected failure in {kind} at {point}"))),
+        FaultAction::Fail => return Err(NodeError::new(format!("injected failure in {kind} at {point}"))),
         FaultAction::Hang => return std::future::pending().await,
         FaultAction::Kill => {
             ctx.cell.kill();
@@ -453,7 +472,7 @@ pub(crate) async fn task_point(env: &Env, task: &str, point: &str) -> Result<(),
     match faults.in_task(task, point) {
         FaultAction::Pass | FaultAction::Hang => {}
         FaultAction::Panic | FaultAction::Kill | FaultAction::Stop => panic!("injected death in {task} at {point}"),
-        FaultAction::Fail => return Err(NodeError(format!("injected failure in {task} at {point}"))),
+        FaultAction::Fail => return Err(NodeError::new(format!("injected failure in {task} at {point}"))),
         FaultAction::Slow { wait_ms } => tokio::time::sleep(Duration::from_millis(u64::from(wait_ms))).await,
     }
     Ok(())
