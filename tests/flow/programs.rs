@@ -95,24 +95,27 @@ fn process(pid: &str) -> Option<(char, String)> {
 
 #[tokio::test]
 async fn a_program_and_what_it_started_die_with_whoever_started_it() {
-    let program = r#"tail -f /dev/null & echo $$ $!; exec tail -f /dev/null"#;
+    let program = "sleep 1000 & echo $$ $!; exec sleep 1000";
     let script = r#""$0" run-limited --parent $$ -- /bin/sh -c "$1" & wait"#;
     let mut parent =
         Command::new("/bin/sh").args(["-c", script, ANNIE, program]).stdout(Stdio::piped()).spawn().expect("a shell");
     let mut pids = String::new();
-    let stdout = parent.stdout.take().expect("its stdout");
-    BufReader::new(stdout).read_line(&mut pids).expect("two process ids");
+    // Open to the end: nobody shall die of a broken pipe.
+    let mut stdout = BufReader::new(parent.stdout.take().expect("its stdout"));
+    stdout.read_line(&mut pids).expect("two process ids");
     let pids: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!(pids.len(), 2);
     for pid in &pids {
-        eventually("the program runs", async || process(pid).filter(|(_, name)| name == "tail")).await;
+        let runs = || process(pid).filter(|(state, name)| name == "sleep" && !matches!(state, 'Z' | 'X'));
+        eventually("the program runs", async || runs()).await;
     }
     parent.kill().expect("killed");
     parent.wait().expect("gone");
-    for pid in pids {
+    for pid in &pids {
         let is_gone = || process(pid).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'));
         eventually("the program is gone", async || is_gone().then_some(())).await;
     }
+    drop(stdout);
 }
 
 #[test]
