@@ -122,12 +122,14 @@ async fn a_normal_task_parks_for_a_high_one_and_goes_on_though_the_process_is_ki
             world.kernel.crash().await;
             world = parts.start().await;
             begun += 1;
+            // Here too whoever is back first takes the slot, for one round.
             rounds_begun(&order, begun).await;
             waiting(&world, 1).await;
         }
         gate.add_permits(1);
         rounds_begun(&order, begun + 1).await;
         if moment == At::GoneOn {
+            ended(&world, "bob", &urgent).await;
             world.kernel.crash().await;
             world = parts.start().await;
             rounds_begun(&order, begun + 2).await;
@@ -137,6 +139,7 @@ async fn a_normal_task_parks_for_a_high_one_and_goes_on_though_the_process_is_ki
         ended(&world, "bob", &urgent).await;
         let wanted: &[&str] = match moment {
             At::Waiting if told(&order)[3] == "long" => &["long", "long", "long", "long", "urgent", "long", "long"],
+            At::Parked if told(&order)[4] == "long" => &["long", "long", "long", "urgent", "long", "urgent", "long"],
             At::Alone => &["long", "long", "long", "long", "urgent", "long", "long"],
             At::Waiting => &["long", "long", "long", "urgent", "long", "long", "long"],
             At::Parked => &["long", "long", "long", "urgent", "urgent", "long", "long"],
