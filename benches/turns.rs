@@ -1,9 +1,10 @@
 //! Turns per second and CPU per turn against a model that answers at once: a plain answer, one skill call, an orchestrator
 //! with two parallel sub-agents of one skill call each (six model calls); at 1, 16 and 128 conversations at a time, on
-//! SQLite (synchronous FULL) and in memory. Also idle conversations, cold start, and Engine crash to answering.
+//! SQLite (synchronous FULL) and in memory. Also 256 conversations against a model that takes 50 ms, idle conversations,
+//! cold start, and Engine crash to answering.
 //!
-//! `cargo bench --bench turns` prints a table; `-- --quick` takes a tenth of the turns. Each figure is the median of three
-//! rounds. The fsync cost of the disk is printed beside the durable figures, because otherwise they measure the disk.
+//! `cargo bench --bench turns` prints tables; `-- --quick` takes a tenth of the turns, `-- --only turns|slow|idle|recovery`
+//! one of them. Each figure is the median of three rounds. The fsync cost of the disk is printed beside the durable figures, because otherwise they measure the disk.
 
 #![allow(
     clippy::expect_used,
@@ -77,21 +78,25 @@ fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
 }
 
 async fn kernel(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64) -> Kernel {
+    kernel_with(store, scene, hibernate_ms, ScriptedModel::new(move |request, _| Ok(reply(scene, request)))).await
+}
+
+async fn kernel_with(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64, model: ScriptedModel) -> Kernel {
     let mut limits = KernelLimits { hibernate_ms, ..KernelLimits::default() };
     // The sliding window is a guard for people; a load of thousands of turns a minute is not one.
     limits.turn.window_calls_max = u32::MAX;
     if scene == Scene::Skill {
         limits.mode = Mode::SingleLoop;
     }
-    let model = ScriptedModel::new(move |request, _| Ok(reply(scene, request))).without_recording();
-    let facts = BackendFacts { name: "bench".into(), slots: 256, ..BackendFacts::default() };
+    let model = model.without_recording();
+    let facts = BackendFacts { name: "bench".into(), slots: 1_024, ..BackendFacts::default() };
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
     let parts = Parts {
         env: env::env(1),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
-        backends: vec![Backend { name: "bench".into(), slots: 256, facts, model: Arc::new(model), round_ms_max: None }],
+        backends: vec![Backend { name: "bench".into(), slots: 1_024, facts, model: Arc::new(model), round_ms_max: None }],
         profiles: Profiles {
             by_user: Default::default(),
             default: Profile { name: String::new(), timezone: "UTC".into() },
@@ -175,17 +180,53 @@ async fn load(kernel: &Kernel, at_once: usize, turns: usize) -> Load {
     Load { per_s: n / wall, cpu_ms: cpu * 1e3 / n, p50_ms: at(0.5), p99_ms: at(0.99) }
 }
 
+/// The store of a scene.
+async fn store(name: &str, folder: &std::path::Path, scene: &str) -> Arc<dyn Store> {
+    if name == "memory" {
+        return Arc::new(MemoryStore::new());
+    }
+    let path = folder.join(scene.replace(' ', "_"));
+    std::fs::create_dir_all(&path).expect("a folder");
+    Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.expect("sqlite opens"))
+}
+
+/// Throughput where the model is what takes the time. Ideal is a conversation that waits for nothing but its model.
+async fn slow_table(quick: bool, folder: &std::path::Path) {
+    const AT_ONCE: usize = 256;
+    const MODEL_MS: u64 = 50;
+    println!("\n| scene | store | at once | model ms | turns/s | of the ideal | CPU ms/turn | p50 ms | p99 ms |");
+    println!("|---|---|---|---|---|---|---|---|---|");
+    // How many model calls stand one after the other in a turn: two agents work at the same time.
+    for ((scene, name), calls) in SCENES.into_iter().zip([1_u64, 2, 4]) {
+        for store_name in ["sqlite", "memory"] {
+            let store = store(store_name, folder, &format!("slow {name}")).await;
+            let model = ScriptedModel::new(move |request, _| Ok(reply(scene, request)));
+            let kernel = kernel_with(store, scene, 60_000, model.taking(Duration::from_millis(MODEL_MS))).await;
+            load(&kernel, AT_ONCE, AT_ONCE).await;
+            let mut rounds = Vec::new();
+            for _ in 0..3 {
+                rounds.push(load(&kernel, AT_ONCE, AT_ONCE * if quick { 4 } else { 40 }).await);
+            }
+            let of = |f: fn(&Load) -> f64| median(rounds.iter().map(f).collect());
+            let ideal = AT_ONCE as f64 * 1e3 / (MODEL_MS * calls) as f64;
+            println!(
+                "| {name} | {store_name} | {AT_ONCE} | {MODEL_MS} | {:.0} | {:.0} % | {:.2} | {:.2} | {:.2} |",
+                of(|l| l.per_s),
+                of(|l| l.per_s) * 100.0 / ideal,
+                of(|l| l.cpu_ms),
+                of(|l| l.p50_ms),
+                of(|l| l.p99_ms)
+            );
+            kernel.stop().await;
+        }
+    }
+}
+
 async fn turns_table(quick: bool, folder: &std::path::Path) {
     println!("| scene | store | at once | turns/s | CPU ms/turn | p50 ms | p99 ms |\n|---|---|---|---|---|---|---|");
     for (scene, name) in SCENES {
         for store_name in ["sqlite", "memory"] {
-            let store: Arc<dyn Store> = if store_name == "sqlite" {
-                let path = folder.join(name.replace(' ', "_"));
-                std::fs::create_dir_all(&path).expect("a folder");
-                Arc::new(SqliteStore::open(&path, SqliteOptions::default()).await.expect("sqlite opens"))
-            } else {
-                Arc::new(MemoryStore::new())
-            };
+            let store = store(store_name, folder, name).await;
             let kernel = kernel(store, scene, 60_000).await;
             for at_once in [1, 16, 128] {
                 let turns = if quick { 256 } else { 2_560 };
@@ -272,13 +313,25 @@ fn fsync_ms(folder: &std::path::Path) -> f64 {
 }
 
 fn main() {
-    let quick = std::env::args().any(|a| a == "--quick");
+    let args: Vec<String> = std::env::args().collect();
+    let quick = args.iter().any(|a| a == "--quick");
+    let only = args.iter().position(|a| a == "--only").and_then(|at| args.get(at + 1));
+    let wants = |part: &str| only.is_none_or(|only| only == part);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let folder = tempfile::tempdir().expect("a folder");
         println!("fdatasync of 8 kB: {:.2} ms\n", fsync_ms(folder.path()));
-        turns_table(quick, folder.path()).await;
-        idle_table(quick).await;
-        recovery().await;
+        if wants("turns") {
+            turns_table(quick, folder.path()).await;
+        }
+        if wants("slow") {
+            slow_table(quick, folder.path()).await;
+        }
+        if wants("idle") {
+            idle_table(quick).await;
+        }
+        if wants("recovery") {
+            recovery().await;
+        }
     });
 }
