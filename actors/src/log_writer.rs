@@ -94,8 +94,8 @@ pub struct LogArgs {
     pub keepers: Keepers,
 }
 
-/// Who works on what is stored beside the conversations: each hears that there is something new, and reads it itself. If
-/// one does not hear it, the next time or its next life finds it.
+/// Who works on what is stored beside the conversations: each hears that there is something new, and reads it itself. It is
+/// told and never refused: there may be no next time for long. If nobody lives there, its next life looks first of all.
 #[derive(Clone)]
 pub struct Keepers {
     /// Of final words.
@@ -135,6 +135,8 @@ impl Node for LogWriter {
         // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
         // there yet, and the boot scan does it.
         state.args.conversations.tell(ConversationsMsg::Rescan);
+        // And a final word, a letter or an operation, before it told who works on them.
+        tell_all_keepers(&state.args.keepers);
         state.args.hub.unsure();
         Ok(())
     }
@@ -225,9 +227,14 @@ fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) {
         // If nobody lives there, its next life scans the log.
         args.conversations.tell(ConversationsMsg::Doubt(conversations));
     }
-    let _ = args.keepers.notifier.cast(NotifyMsg::New { heard: None });
-    let _ = args.keepers.letters.cast(LettersMsg::New);
-    let _ = args.keepers.expiry.cast(ExpiryMsg::New);
+    tell_all_keepers(&args.keepers);
+}
+
+/// Something may be stored that none of them was told of.
+fn tell_all_keepers(keepers: &Keepers) {
+    keepers.notifier.tell(NotifyMsg::New { heard: None });
+    keepers.letters.tell(LettersMsg::New);
+    keepers.expiry.tell(ExpiryMsg::New);
 }
 
 /// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.
@@ -265,13 +272,13 @@ fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId),
     }
     if has_word {
         let is_heard = event.body.is_final() && args.hub.is_heard_by(conversation, user);
-        let _ = notifier.cast(NotifyMsg::New { heard: is_heard.then_some(event.task) });
+        notifier.tell(NotifyMsg::New { heard: is_heard.then_some(event.task) });
     }
     if has_letter {
-        let _ = letters.cast(LettersMsg::New);
+        letters.tell(LettersMsg::New);
     }
     if has_operation {
-        let _ = expiry.cast(ExpiryMsg::New);
+        expiry.tell(ExpiryMsg::New);
     }
 }
 

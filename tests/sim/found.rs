@@ -8,7 +8,7 @@ use std::sync::{
 use annie_actors::Submission;
 use annie_core::{
     event::{EventBody, Scope},
-    ports::{FaultAction, Records, StoreErrorKind},
+    ports::{FaultAction, Faults, Records, StoreErrorKind},
     time::Micros,
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
@@ -89,5 +89,54 @@ async fn who_waits_for_a_task_goes_on_though_the_news_of_its_end_died_with_its_e
     assert_eq!(world.answer(&first).await, "fine");
     assert_eq!(world.answer(&second).await, "fine");
     assert_eq!(plan.struck().len(), 1);
+    world.kernel.stop().await;
+}
+
+/// The log writer dies between storing a final word and telling the notifier; before, the word lay there until the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_final_word_is_delivered_though_the_log_writer_died_before_it_told_anybody() {
+    let is_said = Arc::new(AtomicBool::new(false));
+    let (said_by_plan, is_struck) = (is_said.clone(), AtomicBool::new(false));
+    let plan = Arc::new(FaultPlan::by(move |kind, point, _| {
+        let is_the_end = kind == "commit" && point == "after" && said_by_plan.load(SeqCst);
+        if is_the_end && !is_struck.swap(true, SeqCst) { FaultAction::Panic } else { FaultAction::Pass }
+    }));
+    let model = ScriptedModel::new(move |_, _| {
+        is_said.store(true, SeqCst);
+        Ok(says("fine"))
+    });
+    // What is known of the turn's beginning is stored before its model answers.
+    let model = model.taking(std::time::Duration::from_millis(150));
+    let world = WorldParts::with_model(Arc::new(model)).faults(plan.clone()).start().await;
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "fine");
+    assert_eq!(plan.struck().len(), 1);
+    eventually("the outbox is empty", async || world.kernel.store().outbox(10).await.ok()?.is_empty().then_some(()))
+        .await;
+    world.kernel.stop().await;
+}
+
+/// Refuses every piece of news to the keepers that may be refused.
+struct Deaf;
+
+impl Faults for Deaf {
+    fn at(&self, _actor: &str, _point: &str) -> FaultAction {
+        FaultAction::Pass
+    }
+
+    fn in_mail(&self, actor: &str, _path: &str, point: &str) -> FaultAction {
+        let is_news = point == "mailbox:New" && matches!(actor, "notifier" | "letters" | "expiry");
+        if is_news { FaultAction::Fail } else { FaultAction::Pass }
+    }
+}
+
+/// Before, news to a keeper could be refused, and a letter, a word or an operation lay there until the next one.
+#[tokio::test]
+async fn news_to_a_keeper_are_not_refused() {
+    let world = WorldParts::new(|_, _| Ok(says("fine"))).faults(Arc::new(Deaf)).start().await;
+    let said = world.say("hello").await;
+    assert_eq!(world.answer(&said).await, "fine");
+    eventually("the outbox is empty", async || world.kernel.store().outbox(10).await.ok()?.is_empty().then_some(()))
+        .await;
     world.kernel.stop().await;
 }
