@@ -96,7 +96,13 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64, mod
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),
-        backends: vec![Backend { name: "bench".into(), slots: 1_024, facts, model: Arc::new(model), round_ms_max: None }],
+        backends: vec![Backend {
+            name: "bench".into(),
+            slots: 1_024,
+            facts,
+            model: Arc::new(model),
+            round_ms_max: None,
+        }],
         profiles: Profiles {
             by_user: Default::default(),
             default: Profile { name: String::new(), timezone: "UTC".into() },
