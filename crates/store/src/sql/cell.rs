@@ -34,11 +34,6 @@ impl Cell {
     pub fn maybe_at(at: Option<Micros>) -> Self {
         at.map_or(Self::Nothing, |at| Self::Number(at.0))
     }
-
-    /// An id that may be missing.
-    pub fn maybe_id(id: Option<Uuid>) -> Self {
-        id.map_or(Self::Nothing, Self::Id)
-    }
 }
 
 impl From<Uuid> for Cell {

@@ -56,11 +56,12 @@ impl Memories for SqliteStore {
     ) -> Fut<'_, Result<Saved, StoreError>> {
         Box::pin(async move {
             let mut pen = self.db.pen("keeping a memory").await?;
+            self.db.no_memories.begins(&user);
             let saved = save(&mut pen, &user, intent, new, at).await;
             if saved.is_err() {
                 pen.roll_back().await;
             }
-            self.db.no_memories.written(&user);
+            self.db.no_memories.ended();
             saved
         })
     }

@@ -6,7 +6,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{SqliteStore, statements::Statements, writer::Pen};
+use super::{SqliteStore, absence::Absence, statements::Statements, writer::Pen};
 use crate::{
     sql::{Cell, Columns, corrupt, json, level, signed, summary_of, todo_of},
     todo_rules::{created, day_of, haystack, needles, patched},
@@ -63,9 +63,7 @@ impl Todos for SqliteStore {
             insert.say(INSERT).with(name(&user)).with(signed(number)).with(intent.uuid());
             bind(&mut insert, &todo)?;
             insert.with(todo.created_at.0).with(todo.updated_at.0);
-            let made = commit(&mut pen, insert).await;
-            self.db.no_open_todos.written(&user);
-            made?;
+            commit(&mut pen, &self.db.no_open_todos, &user, insert).await?;
             Ok(todo)
         })
     }
@@ -115,9 +113,7 @@ impl Todos for SqliteStore {
             update.say(UPDATE);
             bind(&mut update, &todo)?;
             update.with(todo.updated_at.0).with(name(&user)).with(signed(number));
-            let changed = commit(&mut pen, update).await;
-            self.db.no_open_todos.written(&user);
-            changed?;
+            commit(&mut pen, &self.db.no_open_todos, &user, update).await?;
             Ok(Some(todo))
         })
     }
@@ -147,11 +143,18 @@ impl Todos for SqliteStore {
     }
 }
 
-async fn commit(pen: &mut Pen<'_>, statements: Statements) -> Result<(), StoreError> {
+async fn commit(
+    pen: &mut Pen<'_>,
+    no_open_todos: &Absence,
+    user: &UserId,
+    statements: Statements,
+) -> Result<(), StoreError> {
+    no_open_todos.begins(user);
     let done = pen.commit(statements).await;
     if done.is_err() {
         pen.roll_back().await;
     }
+    no_open_todos.ended();
     done.map(drop)
 }
 

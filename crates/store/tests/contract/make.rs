@@ -1,5 +1,7 @@
 //! Things to store, made from small numbers.
 
+use std::task::Poll;
+
 use annie_core::{
     event::{
         Action, AgentReport, DispatchSpec, EventBody, Inbound, Mode, NewEvent, PlannedSkill, Priority, PromptFacts,
@@ -10,7 +12,7 @@ use annie_core::{
     limits::TurnLimits,
     message::{Finish, Usage},
     outcome::Outcome,
-    ports::{Append, AppendError, Appended, Fence, Store},
+    ports::{Append, AppendError, Appended, Fence, Fut, Store},
     skill::Effect,
     time::Micros,
 };
@@ -222,4 +224,14 @@ pub async fn opened(store: &dyn Store, conversation: ConversationId, name: &str,
 /// How many events a conversation has.
 pub async fn length(store: &dyn Store, conversation: ConversationId) -> usize {
     store.events(Scope::Operator, conversation, Seq(0), u32::MAX).await.unwrap().len()
+}
+
+/// Polls something at most so often, and gives it up then.
+pub async fn given_up_after<T>(polls: u128, mut work: Fut<'_, T>) {
+    for _ in 0..polls {
+        if std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }

@@ -175,15 +175,7 @@ async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
             inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
             inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
         ];
-        let mut commit = store.commit(batch);
-        for _ in 0..polls {
-            let ended = std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx).is_ready())).await;
-            if ended {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        drop(commit);
+        given_up_after(polls, store.commit(batch)).await;
         // Waits for the row, and so for whatever is still under way.
         store.claim(conversation(1), node(1)).await.unwrap();
         let first = store.task(Scope::Operator, task(100 + polls)).await.unwrap();

@@ -8,14 +8,14 @@ use annie_core::{
     ids::{AgentId, Epoch, Seq},
     outcome::Outcome,
     ports::{
-        AppendError, Appended, Breakers, Log, Memories, MemoryQuery, NewTodo, Records, Snapshot, Store, StoreErrorKind,
-        Todos,
+        AppendError, Appended, Breakers, Log, Memories, MemoryCategory, MemoryQuery, NewMemory, NewTodo, Records,
+        Snapshot, Store, StoreErrorKind, TodoQuery, Todos,
     },
     skill::Effect,
     time::Micros,
 };
 use annie_store::{SqliteOptions, SqliteStore};
-use sqlx::{Connection, Executor, Row, SqliteConnection, migrate::Migrator};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row, SqliteConnection, migrate::Migrator};
 use tempfile::TempDir;
 
 use crate::{make::*, stores::quick};
@@ -168,15 +168,7 @@ async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
             inbox(conversation(1), "ann", vec![received(task(100 + polls), &polls.to_string(), "x", 2)]),
             inbox(conversation(2), "ann", vec![received(task(200 + polls), &format!("b{polls}"), "x", 2)]),
         ];
-        let mut commit = store.commit(batch);
-        for _ in 0..polls {
-            let ended = std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx).is_ready())).await;
-            if ended {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        drop(commit);
+        given_up_after(polls, store.commit(batch)).await;
         // Waits until the writer is through with whatever was under way.
         store.put_breaker("s".into(), BreakerRow::default()).await.unwrap();
         let first = store.task(Scope::Operator, task(100 + polls)).await.unwrap();
@@ -186,6 +178,39 @@ async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
     assert!(commit(&store, inbox(conversation(1), "ann", vec![received(task(2), "z", "x", 3)])).await.is_ok());
     let stored = store.events(Scope::Operator, conversation(1), Seq(0), 1_000).await.unwrap();
     assert!(stored.iter().zip(1..).all(|(event, seq)| event.seq.0 == seq));
+}
+
+#[tokio::test]
+async fn a_todo_and_a_memory_whose_makers_were_given_up_are_found_if_they_are_stored() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let mut stored = (0, 0);
+    for polls in 1..40_u128 {
+        let ann = user(&format!("ann{polls}"));
+        let open_todos = async || store.todo_summary(ann.clone(), "2026-07-01T12:00".into()).await.unwrap().open;
+        let memories = async || {
+            let query = MemoryQuery { limit: 9, ..MemoryQuery::default() };
+            store.find_memories(ann.clone(), query).await.unwrap().len()
+        };
+        // It is known now that there are none.
+        assert_eq!((open_todos().await, memories().await), (0, 0));
+        let todo = NewTodo { title: "t".into(), ..NewTodo::default() };
+        given_up_after(polls, store.create_todo(ann.clone(), intent(polls), todo, Micros(1))).await;
+        open_todos().await;
+        let fact = NewMemory { content: "x".into(), tags: vec![], category: MemoryCategory::Fact, importance: 0.5 };
+        given_up_after(polls, store.save_memory(ann.clone(), intent(polls), fact, Micros(1))).await;
+        memories().await;
+        // Waits until the writer is through with whatever was under way.
+        store.put_breaker("s".into(), BreakerRow::default()).await.unwrap();
+        let todos = store.find_todos(ann.clone(), TodoQuery { limit: 9, ..TodoQuery::default() }).await.unwrap();
+        assert_eq!(open_todos().await, todos.len() as u64, "after {polls} polls");
+        let sql = format!("SELECT count(*) FROM memories WHERE user_id = '{ann}'");
+        let kept: i64 =
+            sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut beside(folder.path()).await).await.unwrap();
+        assert_eq!(memories().await as i64, kept, "after {polls} polls");
+        stored = (stored.0 + todos.len(), stored.1 + kept);
+    }
+    assert!(stored.0 > 0 && stored.1 > 0, "{stored:?}");
 }
 
 #[tokio::test]
