@@ -79,6 +79,21 @@ pub enum DirectiveId {
     Agent(TaskId, AgentId),
 }
 
+impl DirectiveId {
+    /// For which task.
+    #[must_use]
+    pub const fn task(&self) -> TaskId {
+        match self {
+            Self::Begin(task)
+            | Self::Model(task, ..)
+            | Self::Skill(task, ..)
+            | Self::Understand(task)
+            | Self::CarryOut(task)
+            | Self::Agent(task, _) => *task,
+        }
+    }
+}
+
 impl Directive {
     /// Its id.
     #[must_use]

@@ -75,6 +75,7 @@ impl Turn {
             EventBody::ResultsGiven => self.give_results(),
             // What is held back was not under way, and is not to blame.
             EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
+            EventBody::Resumed { cause: ResumeCause::Bystander } => {}
             EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
             EventBody::Resumed { cause: ResumeCause::Restart } => {
                 self.restarts = self.restarts.saturating_add(1);
@@ -82,13 +83,13 @@ impl Turn {
                 self.restart_clock(at);
             }
             EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
-                if *round == 1 && !self.inbound.after.is_empty() {
-                    // Until now it may have waited for others.
-                    self.restart_clock(at);
-                }
+                self.has_waited(*round, at);
                 self.main_replied(*round, text, calls, usage);
             }
             _ if agent.is_orchestrator() => {
+                if let EventBody::ModelFailed { round, .. } = body {
+                    self.has_waited(*round, at);
+                }
                 let took = self.main.fold(body);
                 self.settle();
                 return u32::from(took);
@@ -101,6 +102,13 @@ impl Turn {
             }
         }
         0
+    }
+
+    /// Until the end of its first round it may have waited for other tasks, and that time does not count.
+    fn has_waited(&mut self, round: u32, at: Micros) {
+        if round == 1 && !self.inbound.after.is_empty() {
+            self.restart_clock(at);
+        }
     }
 
     fn wrap_up(&mut self) {

@@ -343,6 +343,12 @@ impl Turn {
         !self.inbound.after.is_empty() && self.main.awaits(1)
     }
 
+    /// Whether it is the work of a task: its own, or one that steers it.
+    #[must_use]
+    pub fn works_on(&self, task: TaskId) -> bool {
+        self.task == task || self.is_steered_by(task)
+    }
+
     /// Whether a message steers it.
     pub(super) fn is_steered_by(&self, task: TaskId) -> bool {
         self.told.contains(&task) || self.heard.iter().any(|p| p.task == task)

@@ -357,6 +357,20 @@ fn what_waits_for_other_tasks_holds_nobody_up_and_has_no_deadlines_until_its_fir
 }
 
 #[test]
+fn what_waited_for_other_tasks_has_its_whole_time_also_if_its_first_round_fails() {
+    let mut w = World::new();
+    w.route = ["a", "b"].map(str::to_owned).to_vec();
+    let before = TaskId::from_uuid(uuid::Uuid::from_u128(77));
+    let inbound = Inbound { after: vec![before], priority: Priority::Normal, ..World::inbound("Then this") };
+    let waits = w.receive(inbound);
+    w.wait_ms(3_600_000);
+    w.model_fails(crate::message::ModelErrorKind::Unavailable);
+    assert_eq!(w.turn().main.round, 2, "it is tried elsewhere");
+    let (at, task, hard) = w.conv.next_deadline(&Deadlines::default()).expect("a deadline");
+    assert!(task == waits && !hard && at > w.now, "{at}, it is {}", w.now);
+}
+
+#[test]
 fn the_letter_of_a_message_that_never_began_keeps_to_the_limits_of_its_house() {
     let mut w = World::new();
     w.slow_facts = true;

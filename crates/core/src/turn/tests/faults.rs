@@ -203,6 +203,18 @@ fn an_engine_that_dies_once_in_a_turn_goes_on_under_the_same_ids_and_the_second_
 }
 
 #[test]
+fn an_engine_that_dies_over_one_turn_is_held_against_no_other() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Hello");
+    for _ in 0..9 {
+        w.restart(ResumeCause::Bystander);
+    }
+    assert_eq!((w.conv.turn(task).unwrap().crashes, w.conv.turn(task).unwrap().restarts), (0, 0));
+    w.replies("Hi", &[]);
+    assert_eq!(w.answer(task), "Hi");
+}
+
+#[test]
 fn a_process_that_ends_five_times_in_a_turn_sets_the_message_aside_after_its_agents() {
     let mut w = World::new();
     let task = w.say("Do it");
