@@ -37,6 +37,8 @@ const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 }
 
 /// How long until an Engine is tried again that could not even be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
+/// How long the log may take to say what is open, in milliseconds.
+const SCAN_MS_MAX: u64 = 30_000;
 /// How long an Engine waits at least and at most that could not go on without the store, in milliseconds.
 const DEPRIVED_MS_MIN: u64 = 20;
 const DEPRIVED_MS_MAX: u64 = 2_000;
@@ -162,8 +164,9 @@ pub(crate) struct ConversationsState {
     tasks: Tasks<Work>,
     /// Before the first scan is done, what is open was open when the process started.
     booted: bool,
-    /// Whom the next scan wakes.
+    /// Whom the next scan wakes, and whom the one under way.
     wanted: Wanted,
+    scanning: Wanted,
 }
 
 /// Whom a scan wakes: of what is open everything, or only what is in doubt.
@@ -173,9 +176,16 @@ struct Wanted {
     doubted: BTreeSet<ConversationId>,
 }
 
+impl Wanted {
+    fn is_nobody(&self) -> bool {
+        !self.all && self.doubted.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Work {
     Scan,
+    ScanLater,
     Listen,
     Backoff(ConversationId),
     Whose(ConversationId),
@@ -203,6 +213,7 @@ impl Node for Conversations {
             tasks: Tasks::of(ctx.cell()),
             booted: false,
             wanted: Wanted::default(),
+            scanning: Wanted::default(),
         })
     }
 
@@ -348,11 +359,21 @@ async fn start_again(
     true
 }
 
+/// Asks the log what is open. Who is wanted while it is being asked is asked for after that: many hints shall not keep the
+/// log from ever answering.
 fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    const WHAT: &str = "open_conversations";
+    if state.tasks.contains(&Work::Scan) {
+        return;
+    }
+    state.scanning = std::mem::take(&mut state.wanted);
     let (store, me) = (state.wiring.store.clone(), ctx.me());
     state.tasks.spawn(Work::Scan, async move {
-        let found =
-            caught(store.open_conversations()).await.unwrap_or_else(|panic| Err(broken("open_conversations", panic)));
+        let wait = Duration::from_millis(SCAN_MS_MAX);
+        let found = match tokio::time::timeout(wait, caught(store.open_conversations())).await {
+            Ok(found) => found.unwrap_or_else(|panic| Err(broken(WHAT, panic))),
+            Err(_) => Err(broken(WHAT, format!("no answer within {SCAN_MS_MAX} ms"))),
+        };
         me.tell(ConversationsMsg::Scanned(found));
     });
 }
@@ -373,15 +394,17 @@ async fn scanned(
         Err(e) => {
             tracing::error!(error = %e, "the log could not be scanned for open conversations, trying again");
             state.booted = !first;
+            state.wanted.all |= state.scanning.all;
+            state.wanted.doubted.append(&mut state.scanning.doubted);
             let me = ctx.me();
-            state.tasks.spawn(Work::Scan, async move {
+            state.tasks.spawn(Work::ScanLater, async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 me.tell(ConversationsMsg::Doubt(Vec::new()));
             });
             return;
         }
     };
-    let wanted = std::mem::take(&mut state.wanted);
+    let wanted = std::mem::take(&mut state.scanning);
     for (conversation, user) in open {
         if !wanted.all && !wanted.doubted.contains(&conversation) {
             continue;
@@ -391,6 +414,9 @@ async fn scanned(
             state.seats.insert(conversation, seat);
         }
         wake(ctx, state, conversation, user, None).await;
+    }
+    if !state.wanted.is_nobody() {
+        scan(ctx, state);
     }
 }
 

@@ -6,6 +6,8 @@
 //! Supervised by: infra. Survives its death: everything that was committed; waiting appends are answered with a loss, and
 //! whoever asked treats their fate as unknown.
 
+mod late;
+
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{
@@ -69,14 +71,20 @@ pub enum LogMsg {
         reply: oneshot::Sender<Result<Appended, AppendError>>,
     },
     /// The commit under way is done.
-    Flushed,
+    Flushed {
+        /// Whose messages may be stored all the same, or later.
+        in_doubt: Vec<ConversationId>,
+    },
+    /// What was in doubt may be stored now.
+    Look,
 }
 
 impl Named for LogMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Append { .. } => "Append",
-            Self::Flushed => "Flushed",
+            Self::Flushed { .. } => "Flushed",
+            Self::Look => "Look",
         }
     }
 }
@@ -113,6 +121,7 @@ pub struct LogState {
     args: LogArgs,
     waiting: Vec<Waiting>,
     commit: Tasks<()>,
+    late: late::Late,
     commits: u64,
     appends: u64,
 }
@@ -128,13 +137,16 @@ impl Node for LogWriter {
     const MAILBOX_MAX: usize = 100_000;
 
     fn init(ctx: &Context<Self>, args: LogArgs) -> Result<LogState, NodeError> {
-        Ok(LogState { args, waiting: Vec::new(), commit: Tasks::of(ctx.cell()), commits: 0, appends: 0 })
+        let (commit, late) = (Tasks::of(ctx.cell()), late::Late::of(ctx.cell()));
+        Ok(LogState { args, waiting: Vec::new(), commit, late, commits: 0, appends: 0 })
     }
 
-    async fn ready(_ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
+    async fn ready(ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
         // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
         // there yet, and the boot scan does it.
-        state.args.conversations.tell(ConversationsMsg::Rescan);
+        if state.args.conversations.tell(ConversationsMsg::Rescan) {
+            state.late.expect_anything(ctx.me());
+        }
         // And a final word, a letter or an operation, before it told who works on them.
         tell_all_keepers(&state.args.keepers);
         state.args.hub.unsure();
@@ -147,9 +159,11 @@ impl Node for LogWriter {
                 state.waiting.push((append, reply));
             }
             LogMsg::Append { .. } => metrics::counter!("annie_log_refusals_total").increment(1),
-            LogMsg::Flushed => {
+            LogMsg::Flushed { in_doubt } => {
                 state.commit.remove(&());
+                state.late.expect(in_doubt, ctx.me());
             }
+            LogMsg::Look => state.late.look(&state.args, ctx.me()),
         }
         if !state.commit.contains(&()) && !state.waiting.is_empty() {
             flush(ctx, state);
@@ -180,16 +194,17 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             // Whether it is stored is not known: the askers lose their answers and find out from the log.
             tracing::error!(wait_ms = COMMIT_MS_MAX, "a commit broke down or did not come back");
             drop(replies);
-            doubt(&args, appends.iter());
+            let in_doubt = doubt(&args, appends.iter());
             args.hub.unsure();
-            me.tell(LogMsg::Flushed);
+            me.tell(LogMsg::Flushed { in_doubt });
             return;
         };
         #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         let seconds = env.clock.monotonic_us().saturating_sub(started_us) as f64 / 1e6;
         metrics::histogram!("annie_log_commit_seconds").record(seconds);
         let is_store_error = |r: &Result<_, _>| matches!(r, Err(AppendError::Store(_)));
-        doubt(&args, appends.iter().zip(&results).filter(|(_, r)| is_store_error(r)).map(|(append, _)| append));
+        let failed = appends.iter().zip(&results).filter(|(_, r)| is_store_error(r)).map(|(append, _)| append);
+        let in_doubt = doubt(&args, failed);
         for (append, result) in appends.into_iter().zip(&results) {
             announce(&args, append, result);
         }
@@ -200,7 +215,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             let _ = reply.send(result);
         }
         // If it fails this life is over, and the next one starts afresh.
-        me.tell(LogMsg::Flushed);
+        me.tell(LogMsg::Flushed { in_doubt });
     });
 }
 
@@ -214,20 +229,21 @@ async fn commit(args: &LogArgs, env: &Env, appends: Vec<Append>) -> Option<Vec<R
 }
 
 /// What may be stored all the same is looked for: a message whose sender may never ask again, and what an event left beside
-/// its conversation.
-fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) {
+/// its conversation. Says whose messages those are.
+fn doubt<'a>(args: &LogArgs, appends: impl Iterator<Item = &'a Append>) -> Vec<ConversationId> {
     let appends: Vec<&Append> = appends.collect();
     if appends.is_empty() {
-        return;
+        return Vec::new();
     }
     let brings_a_message = |append: &&&Append| append.events.iter().any(|event| wakes(&event.body));
     let messages = appends.iter().filter(brings_a_message);
     let conversations: Vec<ConversationId> = messages.map(|append| append.conversation).collect();
     if !conversations.is_empty() {
         // If nobody lives there, its next life scans the log.
-        args.conversations.tell(ConversationsMsg::Doubt(conversations));
+        args.conversations.tell(ConversationsMsg::Doubt(conversations.clone()));
     }
     tell_all_keepers(&args.keepers);
+    conversations
 }
 
 /// Something may be stored that none of them was told of.

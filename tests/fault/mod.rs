@@ -2,6 +2,7 @@
 
 mod chaos;
 mod doctor;
+mod doubt;
 mod every_step;
 mod frozen;
 mod invariants;
