@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{Control, Controlled, Engine, EngineArgs, EngineMsg},
+    engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg},
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     park::park,
@@ -149,8 +149,10 @@ struct Seat {
     wakes_sent: u64,
     budget: Budget,
     waits: Budget,
-    /// Why its last life ended, if not in good order.
+    /// Why its last life ended, if not in good order, and over which task.
     cause: Option<ResumeCause>,
+    blamed: Option<TaskId>,
+    at_work: AtWork,
 }
 
 /// Its state.
@@ -321,7 +323,7 @@ impl Node for Conversations {
             start_later(ctx, state, conversation, wait_ms.max(DEPRIVED_MS_MIN));
             return Ok(());
         }
-        seat.cause = Some(ResumeCause::Crash);
+        (seat.cause, seat.blamed) = (Some(ResumeCause::Crash), seat.at_work.blamed());
         if !start_again(ctx, state, conversation).await {
             quarantine(ctx, state, conversation);
             make_room(ctx, state).await;
@@ -421,7 +423,8 @@ async fn scanned(
 }
 
 fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
-    Seat { user, addr: None, wakes_sent: 0, budget: Budget::new(BUDGET), waits: Budget::new(WAITS), cause }
+    let (budget, waits) = (Budget::new(BUDGET), Budget::new(WAITS));
+    Seat { user, addr: None, wakes_sent: 0, budget, waits, cause, blamed: None, at_work: AtWork::default() }
 }
 
 async fn wake(
@@ -476,12 +479,15 @@ async fn engine(
 
 async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
     let Some(seat) = state.seats.get_mut(&conversation) else { return };
-    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user: seat.user.clone(), cause: seat.cause };
+    let (user, cause, blamed) = (seat.user.clone(), seat.cause, seat.blamed);
+    seat.at_work = AtWork::after(blamed);
+    let at_work = seat.at_work.clone();
+    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user, cause, blamed, at_work };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
             seat.wakes_sent = 0;
-            seat.cause = None;
+            (seat.cause, seat.blamed) = (None, None);
             seat.addr = Some(addr);
         }
         Err(e) => {

@@ -32,10 +32,21 @@ impl<K: Eq + Hash> Tasks<K> {
 
     /// Starts a task; one with the same key is aborted first.
     pub fn spawn(&mut self, key: K, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_noting(key, work, || ());
+    }
+
+    /// The same, and notes it if the task breaks down.
+    pub fn spawn_noting(
+        &mut self,
+        key: K,
+        work: impl Future<Output = ()> + Send + 'static,
+        note: impl FnOnce() + Send + 'static,
+    ) {
         let owner = self.owner.clone();
         let guarded = async move {
             if let Err(panic) = caught(work).await {
                 tracing::error!(actor = ?owner.get_id(), panic, "a task broke down, and its actor ends with it");
+                note();
                 owner.kill();
             }
         };

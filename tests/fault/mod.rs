@@ -1,5 +1,6 @@
 //! Kill anything, then say what must still be true.
 
+mod blame;
 mod chaos;
 mod doctor;
 mod doubt;
@@ -12,4 +13,5 @@ mod process;
 mod quiet;
 mod scheduler;
 mod sigkill;
+mod snapshots;
 mod two_processes;

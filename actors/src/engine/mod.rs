@@ -8,11 +8,13 @@
 //! and then what is outstanding is compared with what is under way.
 
 mod agents;
+mod at_work;
 mod clock;
 mod model;
 mod orders;
 mod perform;
 mod record;
+mod snapshot;
 mod thaw;
 
 use std::{
@@ -28,6 +30,7 @@ use annie_core::{
     time::Micros,
     turn::{Conversation, DirectiveId, Meant, Turn},
 };
+pub(crate) use at_work::AtWork;
 use ractor::ActorId;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -124,6 +127,8 @@ pub enum EngineMsg {
     },
     /// A turn has begun and its model has not answered at once: what is known of it is stored.
     Save,
+    /// A snapshot is kept, or could not be.
+    SnapshotKept(Result<snapshot::Kept, String>),
     /// Nothing has happened for a while.
     Idle {
         /// The quiet period that has passed, by number.
@@ -146,8 +151,26 @@ impl Named for EngineMsg {
             Self::SkillFinished(_) => "SkillFinished",
             Self::AgentFinished { .. } => "AgentFinished",
             Self::Save => "Save",
+            Self::SnapshotKept(_) => "SnapshotKept",
             Self::Idle { .. } => "Idle",
             Self::Hibernate => "Hibernate",
+        }
+    }
+}
+
+impl EngineMsg {
+    /// The task that it is about, if it is about one.
+    fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Wake(event) => event.as_ref().map(|event| event.task),
+            Self::Control { task, .. }
+            | Self::FactsRead { task, .. }
+            | Self::Understood { task, .. }
+            | Self::CarriedOut { task, .. }
+            | Self::AgentFinished { task, .. } => Some(*task),
+            Self::ModelReplied(done) => Some(done.task),
+            Self::SkillFinished(done) => Some(done.request.task),
+            Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Idle { .. } | Self::Hibernate => None,
         }
     }
 }
@@ -159,6 +182,10 @@ pub(crate) struct EngineArgs {
     pub user: UserId,
     /// Why the former life ended, if there was one.
     pub cause: Option<ResumeCause>,
+    /// Over which task it died, as far as that is known.
+    pub blamed: Option<TaskId>,
+    /// What this life works on.
+    pub at_work: AtWork,
 }
 
 /// What an Engine's tasks are for.
@@ -167,6 +194,7 @@ pub(crate) enum EngineTask {
     Effect(DirectiveId),
     IdleTimer,
     SaveTimer,
+    Snapshot,
     Clock,
 }
 
@@ -182,16 +210,23 @@ pub(crate) struct EngineState {
     pub wiring: Arc<Wiring>,
     pub conv: Conversation,
     pub cause: Option<ResumeCause>,
+    pub blamed: Option<TaskId>,
+    pub at_work: AtWork,
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
     pub agents: BTreeMap<ActorId, Seat>,
-    /// Where the log ended when this life read it.
+    /// Up to there all messages of the log are known.
     pub read_to: Seq,
-    /// Messages since then, by their places.
+    /// Those that are known behind it, by their places.
     pub woken: BTreeSet<Seq>,
     /// The beginning of a turn that is folded and not stored yet; it goes with the next append, or soon by itself.
     pub unsaved: Vec<NewEvent>,
+    /// The place of the last snapshot that is kept.
     pub snapshot_at: Seq,
+    /// Where the log was when the last one was tried.
+    pub snapshot_tried: Seq,
+    /// Events that this life read when it began.
+    pub read_at_birth: usize,
     /// Wake-ups that it has seen, and questions about its tasks.
     pub wakes_seen: u64,
     pub quiet_periods: u64,
@@ -217,6 +252,8 @@ impl Node for Engine {
             conv: Conversation::new(args.conversation, args.user),
             wiring: args.wiring,
             cause: args.cause,
+            blamed: args.blamed,
+            at_work: args.at_work,
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.cell()),
             agents: BTreeMap::new(),
@@ -224,6 +261,8 @@ impl Node for Engine {
             woken: BTreeSet::new(),
             unsaved: Vec::new(),
             snapshot_at: Seq(0),
+            snapshot_tried: Seq(0),
+            read_at_birth: 0,
             wakes_seen: 0,
             quiet_periods: 0,
             clock_at: None,
@@ -233,54 +272,23 @@ impl Node for Engine {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut EngineState) -> Result<(), NodeError> {
-        thaw::thaw(ctx, state).await
+        thaw::thaw(ctx, state).await?;
+        state.at_work.on(None);
+        Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
-        match msg {
-            EngineMsg::Wake(event) => wake(ctx, state, event).await,
-            EngineMsg::Control { task, control, by, reply } => {
-                state.wakes_seen += 1;
-                orders::control(ctx, state, task, control, by, reply).await
-            }
-            EngineMsg::FactsRead { task, mode, facts, limits, route } => {
-                state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
-                record::begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
-            }
-            EngineMsg::Understood { task, meant } => orders::understood(ctx, state, task, meant).await,
-            EngineMsg::CarriedOut { task, text } => orders::carried_out(ctx, state, task, text).await,
-            EngineMsg::Clock => clock::strike(ctx, state).await,
-            EngineMsg::Save => {
-                state.tasks.remove(&EngineTask::SaveTimer);
-                record::save(ctx, state).await
-            }
-            EngineMsg::ModelReplied(done) => model::replied(ctx, state, *done).await,
-            EngineMsg::SkillFinished(done) => model::skill_finished(ctx, state, *done).await,
-            EngineMsg::AgentFinished { task, agent, events, report } => {
-                agents::finished(ctx, state, task, agent, events, *report).await
-            }
-            EngineMsg::Idle { period } => {
-                if period == state.quiet_periods && state.conv.is_idle() {
-                    leave(ctx, state);
-                }
-                Ok(())
-            }
-            EngineMsg::Hibernate => {
-                if state.conv.is_idle() {
-                    thaw::keep_snapshot(ctx, state).await?;
-                } else {
-                    // Something came to an end just now that leads on: its next life goes on with it.
-                    let (conversation, user) = (state.conv.id, state.conv.user.clone());
-                    state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
-                }
-                ctx.stop();
-                Ok(())
-            }
-        }
+        state.at_work.on(msg.task());
+        act(ctx, state, msg).await?;
+        state.at_work.on(None);
+        Ok(())
     }
 
     async fn child_ended(ctx: &Context<Self>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
-        agents::ended(ctx, state, ended).await
+        state.at_work.on(state.agents.get(&ended.id).map(|seat| seat.task));
+        agents::ended(ctx, state, ended).await?;
+        state.at_work.on(None);
+        Ok(())
     }
 
     fn view(state: &EngineState) -> Value {
@@ -288,8 +296,53 @@ impl Node for Engine {
         json!({
             "conversation": state.conv.id, "user": state.conv.user, "epoch": state.epoch, "seq": state.conv.seq,
             "inbox": state.conv.inbox.len(), "orders": state.conv.orders.len(), "turns": turns,
-            "paused": state.conv.paused.is_some(), "tasks": state.tasks.len()
+            "paused": state.conv.paused.is_some(), "tasks": state.tasks.len(), "snapshot_at": state.snapshot_at,
+            "read_at_birth": state.read_at_birth
         })
+    }
+}
+
+async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
+    match msg {
+        EngineMsg::Wake(event) => wake(ctx, state, event).await,
+        EngineMsg::Control { task, control, by, reply } => {
+            state.wakes_seen += 1;
+            orders::control(ctx, state, task, control, by, reply).await
+        }
+        EngineMsg::FactsRead { task, mode, facts, limits, route } => {
+            state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
+            record::begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
+        }
+        EngineMsg::Understood { task, meant } => orders::understood(ctx, state, task, meant).await,
+        EngineMsg::CarriedOut { task, text } => orders::carried_out(ctx, state, task, text).await,
+        EngineMsg::Clock => clock::strike(ctx, state).await,
+        EngineMsg::Save => {
+            state.tasks.remove(&EngineTask::SaveTimer);
+            record::save(ctx, state).await
+        }
+        EngineMsg::SnapshotKept(kept) => snapshot::kept(ctx, state, kept).await,
+        EngineMsg::ModelReplied(done) => model::replied(ctx, state, *done).await,
+        EngineMsg::SkillFinished(done) => model::skill_finished(ctx, state, *done).await,
+        EngineMsg::AgentFinished { task, agent, events, report } => {
+            agents::finished(ctx, state, task, agent, events, *report).await
+        }
+        EngineMsg::Idle { period } => {
+            if period == state.quiet_periods && state.conv.is_idle() {
+                leave(ctx, state);
+            }
+            Ok(())
+        }
+        EngineMsg::Hibernate => {
+            if state.conv.is_idle() {
+                snapshot::keep_at_leave(ctx, state).await?;
+            } else {
+                // Something came to an end just now that leads on: its next life goes on with it.
+                let (conversation, user) = (state.conv.id, state.conv.user.clone());
+                state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+            }
+            ctx.stop();
+            Ok(())
+        }
     }
 }
 
@@ -314,7 +367,7 @@ async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<
     match event {
         Some(event) => take_in(state, &event),
         None => {
-            for event in thaw::received_since(state).await? {
+            for event in thaw::received_since(ctx, state).await? {
                 take_in(state, &event);
             }
         }

@@ -1,6 +1,6 @@
 //! Compares what is outstanding with what is under way: starts what is missing, ends what is no longer wanted.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, future::Future};
 
 use annie_core::{
     ids::{AgentId, TaskId},
@@ -21,16 +21,24 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     state.tasks.retain(|task| match task {
         EngineTask::Effect(id) => ids.contains(id),
         EngineTask::IdleTimer => is_idle,
-        EngineTask::SaveTimer | EngineTask::Clock => true,
+        EngineTask::SaveTimer | EngineTask::Snapshot | EngineTask::Clock => true,
     });
     agents::dismiss_unwanted(state, &ids);
+    let at_work = state.at_work.now();
     for directive in wanted {
         let id = directive.id();
         if !state.tasks.contains(&EngineTask::Effect(id.clone())) {
+            state.at_work.on(Some(id.task()));
             start(ctx, state, id, directive).await?;
+            state.at_work.on(at_work);
         }
     }
     Ok(())
+}
+
+fn spawn(state: &mut EngineState, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+    let (at_work, task) = (state.at_work.clone(), id.task());
+    state.tasks.spawn_noting(EngineTask::Effect(id), work, move || at_work.broke(task));
 }
 
 async fn start(
@@ -44,7 +52,7 @@ async fn start(
     match directive {
         Directive::BeginTurn { task } => {
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
-            state.tasks.spawn(EngineTask::Effect(id), async move {
+            spawn(state, id, async move {
                 let route = route(&wiring, &inbound);
                 let said = route.stripped.as_deref();
                 let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, said).await;
@@ -54,7 +62,7 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            state.tasks.spawn(EngineTask::Effect(id), async move {
+            spawn(state, id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
             });
@@ -74,14 +82,14 @@ async fn start(
                 started_before,
                 asked_before: false,
             };
-            state.tasks.spawn(EngineTask::Effect(id), async move {
+            spawn(state, id, async move {
                 let done = call_skill(wiring, request).await;
                 me.tell(EngineMsg::SkillFinished(Box::new(done)));
             });
         }
         Directive::Understand { task, text } => {
             let source = state.conv.orders.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
-            state.tasks.spawn(EngineTask::Effect(id), async move {
+            spawn(state, id, async move {
                 let words = (text.as_str(), source.as_deref().unwrap_or_default());
                 let meant = understand_order(&wiring, &user, conversation, task, words).await;
                 // If one of these does not arrive this life is over, and the next one asks again.
@@ -90,7 +98,7 @@ async fn start(
         }
         Directive::CarryOut { task, verb, targets, text } => {
             let by = format!("order:{task}");
-            state.tasks.spawn(EngineTask::Effect(id), async move {
+            spawn(state, id, async move {
                 let text = carry_out_order(&wiring, &user, verb, &targets, text, &by).await;
                 me.tell(EngineMsg::CarriedOut { task, text });
             });

@@ -9,7 +9,7 @@ use annie_core::{
     ports::{Append, AppendError, Fence},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, clock, perform, rest};
+use super::{Engine, EngineMsg, EngineState, EngineTask, clock, perform, rest, snapshot};
 use crate::{
     effects::Routed,
     log_writer::{LogError, append},
@@ -30,6 +30,7 @@ pub(super) async fn record(
     agent: AgentId,
     body: EventBody,
 ) -> Result<(), NodeError> {
+    state.at_work.on(Some(task));
     let event = NewEvent { at: ctx.now(), task, agent, body };
     record_all(ctx, state, vec![event]).await
 }
@@ -168,6 +169,7 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
             return Err(if e.is_passing() { NodeError::deprived(what) } else { NodeError::new(what) });
         }
     }
+    snapshot::keep_now_and_then(ctx, state);
     ctx.fault_point("stored").await?;
     for news in told {
         // If it is lost, the scheduler's next life learns from the task table.

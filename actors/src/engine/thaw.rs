@@ -1,10 +1,12 @@
-//! Coming to life: claim the conversation, read the log, take up what was open. And going: keep a snapshot.
+//! Coming to life: claim the conversation, read the log, take up what was open.
+
+use std::{future::Future, time::Duration};
 
 use annie_core::{
-    event::{Event, EventBody, NewEvent, Scope},
-    ids::{AgentId, Seq},
-    ports::{Snapshot, StoreError},
-    turn::{Conversation, STATE_VERSION},
+    event::{Event, EventBody, NewEvent, ResumeCause, Scope},
+    ids::{AgentId, ConversationId, Seq, UserId},
+    ports::{Store, StoreError},
+    turn::{Conversation, STATE_VERSION, Turn},
 };
 
 use super::{Engine, EngineState, record};
@@ -16,37 +18,34 @@ use crate::{
 
 /// Events read at a time.
 const PAGE: u32 = 500;
-/// Events since the last snapshot that are worth a new one.
-const SNAPSHOT_EVERY: u64 = 100;
 
-fn in_doubt(what: &str, error: &StoreError) -> NodeError {
-    let what = format!("{what}: {error}");
-    if error.is_retryable() { NodeError::deprived(what) } else { NodeError::new(what) }
+/// How long one call of the store may take, in milliseconds; longer than the stores' own waits for locks.
+const CALL_MS_MAX: u64 = 15_000;
+
+/// Asks the store, within a time.
+pub(super) async fn ask<T>(
+    what: &str,
+    call: impl Future<Output = Result<T, StoreError>> + Send,
+) -> Result<T, NodeError> {
+    match tokio::time::timeout(Duration::from_millis(CALL_MS_MAX), call).await {
+        Ok(Ok(said)) => Ok(said),
+        Ok(Err(error)) if error.is_retryable() => Err(NodeError::deprived(format!("{what}: {error}"))),
+        Ok(Err(error)) => Err(NodeError::new(format!("{what}: {error}"))),
+        Err(_) => Err(NodeError::deprived(format!("{what}: no answer within {CALL_MS_MAX} ms"))),
+    }
 }
 
 pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let (store, id) = (state.wiring.store.clone(), state.conv.id);
-    let claim = store.claim(id, state.wiring.node).await.map_err(|e| in_doubt("cannot claim the conversation", &e))?;
-    let Some(claim) = claim else {
+    let claim = ask("cannot claim the conversation", store.claim(id, state.wiring.node));
+    let Some(claim) = ctx.wait_for(claim).await? else {
         // Woken for a conversation that nobody has written to: nothing to do.
         return Ok(());
     };
     ctx.fault_point("claimed").await?;
     state.epoch = claim.epoch;
-    let snapshot = store.snapshot(id).await.map_err(|e| in_doubt("cannot read the snapshot", &e))?;
-    if let Some(known) = snapshot.filter(|s| s.v == STATE_VERSION) {
-        match serde_json::from_str::<Conversation>(&known.state) {
-            Ok(conv) => {
-                state.conv = conv;
-                state.snapshot_at = known.seq;
-            }
-            // The log has everything; a snapshot only saves time.
-            Err(e) => tracing::warn!(conversation = %id, error = %e, "unreadable snapshot, reading the whole log"),
-        }
-    }
-    for event in read_after(state, state.conv.seq).await? {
-        state.conv.apply(&event);
-    }
+    let folded = ctx.wait_for(fold(store.as_ref(), id, state.conv.user.clone())).await?;
+    (state.conv, state.snapshot_at, state.read_at_birth) = (folded.conv, folded.snapshot_at, folded.tail.len());
     state.read_to = state.conv.seq;
     // The former life may have stored an event and died before anybody was told.
     state.wiring.hub.publish(id, Live::Unsure);
@@ -61,7 +60,11 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     // A turn that only waits to be let go on had no part in the death.
     let resumed = state.cause.into_iter().flat_map(|cause| {
         let turns = state.conv.turns.iter().filter(|t| !t.suspended);
-        turns.map(move |turn| (turn.task, cause))
+        let is_bystander = |turn: &Turn| state.blamed.is_some_and(|blamed| !turn.works_on(blamed));
+        turns.map(move |turn| match cause {
+            ResumeCause::Crash if is_bystander(turn) => (turn.task, ResumeCause::Bystander),
+            cause => (turn.task, cause),
+        })
     });
     let at = ctx.now();
     let events = resumed.map(|(task, cause)| NewEvent {
@@ -74,12 +77,45 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     record::record_all(ctx, state, events).await
 }
 
-async fn read_after(state: &EngineState, mut after: Seq) -> Result<Vec<Event>, NodeError> {
+/// What the log says.
+pub(super) struct Folded {
+    pub conv: Conversation,
+    /// The place of the snapshot that it begins with.
+    pub snapshot_at: Seq,
+    /// The events behind that.
+    pub tail: Vec<Event>,
+}
+
+/// Folds a conversation's log, from its last snapshot on.
+pub(super) async fn fold(store: &dyn Store, id: ConversationId, user: UserId) -> Result<Folded, NodeError> {
+    let snapshot = ask("cannot read the snapshot", store.snapshot(id)).await?;
+    let known = snapshot.filter(|s| s.v == STATE_VERSION).and_then(|s| match serde_json::from_str(&s.state) {
+        Ok(conv) => Some((conv, s.seq)),
+        Err(e) => {
+            // The log has everything; a snapshot only saves time.
+            tracing::warn!(conversation = %id, error = %e, "unreadable snapshot, reading the whole log");
+            None
+        }
+    });
+    let (mut conv, snapshot_at): (Conversation, Seq) =
+        known.unwrap_or_else(|| (Conversation::new(id, user.clone()), Seq(0)));
+    let tail = read_after(store, id, &user, conv.seq).await?;
+    for event in &tail {
+        conv.apply(event);
+    }
+    Ok(Folded { conv, snapshot_at, tail })
+}
+
+async fn read_after(
+    store: &dyn Store,
+    id: ConversationId,
+    user: &UserId,
+    mut after: Seq,
+) -> Result<Vec<Event>, NodeError> {
     let mut all = Vec::new();
     loop {
-        let scope = Scope::User(state.conv.user.clone());
-        let page = state.wiring.store.events(scope, state.conv.id, after, PAGE).await;
-        let page = page.map_err(|e| in_doubt("cannot read the log", &e))?;
+        let page = store.events(Scope::User(user.clone()), id, after, PAGE);
+        let page = ask("cannot read the log", page).await?;
         let full = page.len() == PAGE as usize;
         after = page.last().map_or(after, |e| e.seq);
         all.extend(page);
@@ -90,24 +126,10 @@ async fn read_after(state: &EngineState, mut after: Seq) -> Result<Vec<Event>, N
 }
 
 /// The messages behind the place up to which this life has read.
-pub(super) async fn received_since(state: &EngineState) -> Result<Vec<Event>, NodeError> {
-    let mut events = read_after(state, state.read_to).await?;
+pub(super) async fn received_since(ctx: &Context<Engine>, state: &EngineState) -> Result<Vec<Event>, NodeError> {
+    let store = state.wiring.store.clone();
+    let read = read_after(store.as_ref(), state.conv.id, &state.conv.user, state.read_to);
+    let mut events = ctx.wait_for(read).await?;
     events.retain(|e| matches!(e.body, EventBody::Received(_)));
     Ok(events)
-}
-
-/// Keeps a snapshot if enough has happened since the last one. Only called when no wake-up is on its way, so that the state
-/// holds everything up to its place.
-pub(super) async fn keep_snapshot(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    let seq = state.conv.seq;
-    if seq.0 < state.snapshot_at.0 + SNAPSHOT_EVERY {
-        return Ok(());
-    }
-    let Ok(json) = serde_json::to_string(&state.conv) else { return Ok(()) };
-    ctx.fault_point("snapshot").await?;
-    let snapshot = Snapshot { seq, v: STATE_VERSION, state: json };
-    if let Err(e) = state.wiring.store.put_snapshot(state.conv.id, state.epoch, snapshot).await {
-        tracing::warn!(conversation = %state.conv.id, error = %e, "the snapshot could not be kept");
-    }
-    ctx.fault_point("snapshot_kept").await
 }

@@ -270,6 +270,8 @@ pub enum ResumeCause {
     Crash,
     /// The process ended.
     Restart,
+    /// The Engine died over something else: another turn of the conversation.
+    Bystander,
 }
 
 /// What an order does with tasks (S3 5.2.5).

@@ -1,0 +1,62 @@
+//! Who is to blame when an Engine dies: the turn that it was working on, and nobody else's.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use annie_actors::Submission;
+use annie_core::{
+    event::{EventBody, Priority},
+    message::Message,
+    ports::FaultAction,
+};
+use annie_testkit::{
+    faults::FaultPlan,
+    scripted_model::{ScriptedModel, says},
+};
+use tokio::sync::Semaphore;
+
+use crate::world::{WorldParts, ann, check_log, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
+    let reply_is_next = AtomicBool::new(false);
+    let plan = FaultPlan::by(move |kind, point, _| {
+        if (kind, point) == ("engine", "before:ModelReplied") {
+            reply_is_next.store(true, Relaxed);
+        }
+        let is_in_it = (kind, point) == ("engine", "deciding") && reply_is_next.swap(false, Relaxed);
+        if is_in_it { FaultAction::Panic } else { FaultAction::Pass }
+    });
+    let plan = Arc::new(plan);
+    plan.disarm();
+    let gate = Arc::new(Semaphore::new(0));
+    let is_long = |request: &annie_core::message::ModelRequest| matches!(request.messages.last(), Some(Message::User { text, .. }) if text.contains("the long one"));
+    let is_let = gate.clone();
+    let model = ScriptedModel::new(|_, _| Ok(says("done")))
+        .hanging_when(move |request, _| is_long(request) && is_let.available_permits() == 0);
+    let parts = WorldParts::with_model(Arc::new(model)).faults(plan.clone());
+    let world = parts.start().await;
+    let mut message = Submission::new(ann(), "test", "the long one");
+    message.priority = Some(Priority::Normal);
+    let long = world.kernel.submit(message).await.expect("taken");
+    eventually("it is under way", async || {
+        world.kinds(long.conversation).await.iter().any(|k| k.ends_with("turn_started")).then_some(())
+    })
+    .await;
+    plan.arm();
+    let mut message = Submission::new(ann(), "test", "the deadly one").within(long.conversation);
+    message.priority = Some(Priority::High);
+    let deadly = world.kernel.submit(message).await.expect("taken");
+    let last = world.final_of(deadly.conversation, deadly.task).await;
+    assert!(matches!(&last, EventBody::Failed { code, .. } if code == "engine_crashed"), "{last:?}");
+    plan.disarm();
+    // Its round was begun again in each life; the next one ends.
+    gate.add_permits(1);
+    crate::world::kill(&world, &format!("/conversations/engine:{}", long.conversation)).await;
+    let last = world.final_of(long.conversation, long.task).await;
+    assert!(matches!(last, EventBody::Answered { .. }), "{last:?}\n{:#?}", world.kinds(long.conversation).await);
+    check_log(&world.log(long.conversation).await);
+    world.kernel.stop().await;
+}
