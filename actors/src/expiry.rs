@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use annie_core::{
     event::Priority,
-    notice::OPERATION,
+    inbound::OPERATION,
     ports::{OperationRow, StoreError},
     time::Micros,
 };

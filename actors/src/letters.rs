@@ -9,8 +9,8 @@ use std::sync::Arc;
 use annie_core::{
     event::{Event, EventBody, Inbound, NewEvent, Priority, Retry, Scope},
     ids::{AgentId, ConversationId, Seq, TaskId},
+    inbound::DEAD_LETTER,
     letter::LetterState,
-    notice::DEAD_LETTER,
     ports::{Append, Fence, LetterRow, Store, StoreError},
     time::Micros,
 };

@@ -155,7 +155,7 @@ impl<K: Eq + Hash> Blocked<K> {
 
 /// So many milliseconds from now.
 pub(crate) fn later(now: Micros, ms: u64) -> Micros {
-    now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))
+    now.later_ms(ms)
 }
 
 /// The earlier of two times, if there is any.

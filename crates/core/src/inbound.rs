@@ -9,6 +9,11 @@ use crate::{
     time::Micros,
 };
 
+/// The source of a dead letter's new try.
+pub const DEAD_LETTER: &str = "dead_letter";
+/// The source of a message that brings the result of a long-running operation, or says that none came.
+pub const OPERATION: &str = "operation";
+
 /// One inbound message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inbound {

@@ -86,9 +86,8 @@ impl LetterLimits {
     /// When a task that failed just now is tried again by itself.
     #[must_use]
     pub fn retry_at(&self, class: Priority, since: Micros, now: Micros) -> Option<Micros> {
-        let plus = |from: Micros, ms: u64| from.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
-        let at = plus(now, self.retry_after_ms);
-        (class >= self.retry_from && at < plus(since, self.archive_after_ms)).then_some(at)
+        let at = now.later_ms(self.retry_after_ms);
+        (class >= self.retry_from && at < since.later_ms(self.archive_after_ms)).then_some(at)
     }
 }
 

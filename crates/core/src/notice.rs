@@ -8,13 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     event::Priority,
     ids::OutboxId,
+    inbound::{DEAD_LETTER, OPERATION},
     ports::{OutboxRow, TaskState},
 };
-
-/// The source of a dead letter's new try.
-pub const DEAD_LETTER: &str = "dead_letter";
-/// The source of a message that brings the result of a long-running operation, or says that none came.
-pub const OPERATION: &str = "operation";
 
 /// How much of an answer is told, in characters; the whole is in its conversation.
 const TEXT_CHARS_MAX: usize = 400;

@@ -29,6 +29,12 @@ impl Micros {
         Self(self.0.saturating_add(ms.saturating_mul(1_000)))
     }
 
+    /// Later by so many milliseconds, as limits and waits are given, never overflowing.
+    #[must_use]
+    pub const fn later_ms(self, ms: u64) -> Self {
+        self.plus_ms(if ms > i64::MAX as u64 { i64::MAX } else { ms.cast_signed() })
+    }
+
     /// Milliseconds from `earlier` to this, 0 if it is not earlier.
     #[must_use]
     pub const fn since_ms(self, earlier: Self) -> u64 {

@@ -159,18 +159,6 @@ impl Queue {
             && self.backends.get(&running.backend).is_some_and(|bands| bands.high_ready() > 0)
     }
 
-    /// On boot: the time in which nothing ran does not count as waiting.
-    pub fn shift_anchors(&mut self, downtime_ms: u64, now: Micros) {
-        self.now = self.now.max(now);
-        self.backends.clear();
-        let by = i64::try_from(downtime_ms).unwrap_or(i64::MAX);
-        for mut waiting in self.table.drain() {
-            waiting.anchor = waiting.anchor.plus_ms(by);
-            waiting.parked_at = waiting.parked_at.map(|at| at.plus_ms(by));
-            self.put(waiting, self.now);
-        }
-    }
-
     // Looking
 
     /// The task whose round is next on a backend, and why.

@@ -85,13 +85,6 @@ impl Table {
         self.users.leave(&entry.waiting.user, entry.waiting.class);
         Some(entry)
     }
-
-    /// Takes everything out, in the order of its coming.
-    pub fn drain(&mut self) -> Vec<Waiting> {
-        let mut all: Vec<Entry> = std::mem::take(self).entries.into_iter().flatten().collect();
-        all.sort_unstable_by_key(|entry| entry.ticket.anchor.seq);
-        all.into_iter().map(|entry| entry.waiting).collect()
-    }
 }
 
 /// The work that others may join: only of a task that has not begun.

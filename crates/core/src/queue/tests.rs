@@ -239,21 +239,6 @@ fn lifting_does_not_get_around_the_limit() {
 }
 
 #[test]
-fn time_in_which_nothing_ran_is_not_waiting() {
-    let day = 86_400;
-    let mut queue = Queue::new(QueueLimits::default());
-    queue.restore(entry(1, 1, Priority::Background, 0), at(day));
-    queue.restore(Waiting { not_before: Some(at(2 * day)), ..entry(2, 2, Priority::Low, 0) }, at(day));
-    queue.restore(entry(3, 3, Priority::Normal, 101), at(day));
-    queue.shift_anchors(86_000_000, at(day));
-    queue.admit(entry(4, 4, Priority::High, day), at(day));
-    let list = queue.list(GPU, at(day));
-    assert_eq!(list.iter().map(|r| r.task).collect::<Vec<_>>(), tasks([4, 3, 1, 2]));
-    assert_eq!((list[2].waited_ms, list[1].waited_ms), (400_000, 299_000));
-    assert_eq!(list[3].why, Why::Delayed { until: at(2 * day) }, "a promised time is not moved");
-}
-
-#[test]
 fn estimates_follow_the_rounds_that_were_seen() {
     let mut queue = queue_of(&[1, 2, 3].map(|n| entry(n, n, Priority::Normal, 0)));
     let last = |queue: &mut Queue| queue.list(GPU, at(1)).last().map(|r| r.start_in_ms);

@@ -167,8 +167,7 @@ impl Turn {
     }
 
     fn defer(&self, now: Now, reason: &str) -> EventBody {
-        let wait_ms = i64::try_from(self.limits.defer_ms).unwrap_or(i64::MAX);
-        EventBody::Deferred { until: now.at.plus_ms(wait_ms), reason: reason.to_owned() }
+        EventBody::Deferred { until: now.at.later_ms(self.limits.defer_ms), reason: reason.to_owned() }
     }
 
     /// Its hard deadline has passed (S3 5.3.5).

@@ -285,7 +285,7 @@ impl Conversation {
         // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
         let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
             let hard_ms = deadlines.of(p.inbound.priority).hard_ms;
-            (p.at.plus_ms(i64::try_from(hard_ms).unwrap_or(i64::MAX)), p.task, true)
+            (p.at.later_ms(hard_ms), p.task, true)
         });
         turns.chain(pending).min()
     }
@@ -315,7 +315,7 @@ impl Conversation {
 
 impl Clock {
     fn next(self, deadline: Deadline) -> Option<(Micros, bool)> {
-        let after = |ms: u64| self.from.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX));
+        let after = |ms: u64| self.from.later_ms(ms);
         match (self.soft_passed, self.hard_passed) {
             (_, true) => None,
             (true, false) => Some((after(deadline.hard_ms), true)),
