@@ -120,6 +120,9 @@ pub struct Turn {
     pub(super) heard: Vec<Pending>,
     /// Those that it has seen.
     pub(super) told: Vec<TaskId>,
+    /// Of those, the ones for whose sake an answer that was said already waits for one more round, until that is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) waited_for: Vec<Pending>,
 }
 
 /// When a turn goes on.
@@ -300,6 +303,7 @@ impl Conversation {
             notes: Vec::new(),
             heard: Vec::new(),
             told: Vec::new(),
+            waited_for: Vec::new(),
         });
     }
 
@@ -320,7 +324,10 @@ impl Conversation {
             _ => return,
         };
         let turn = self.turns.iter().position(|t| t.task == task).map(|at| self.turns.remove(at));
-        if let Some(turn) = turn {
+        if let Some(mut turn) = turn {
+            if matches!(body, EventBody::Answered { .. }) {
+                turn.did_not_wait();
+            }
             let private = turn.inbound.private;
             self.history.push(Exchange { user: turn.inbound.text, answer: text.clone(), private });
             if paused || turn.lane == Lane::Front {

@@ -138,15 +138,30 @@ impl Turn {
         if !self.main.awaits(round) {
             return;
         }
+        self.waited_for.clear();
         self.main.replied(round, text, calls, usage);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;
         if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() && has_rounds {
             // It has not seen yet what the user added: its answer waits for that.
+            self.waited_for.clone_from(&self.heard);
             self.main.next_round();
         }
         self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
         self.settle();
+    }
+
+    /// It is answered without the round that its answer was to wait for. So it is where a message came into the log before
+    /// the model's last word and reached the Engine behind it: the model never saw it, and it is a message of its own.
+    pub(super) fn did_not_wait(&mut self) {
+        for unseen in std::mem::take(&mut self.waited_for).into_iter().rev() {
+            if let Some(at) = self.told.iter().position(|told| *told == unseen.task) {
+                self.told.remove(at);
+                let text = self.inbound.text.strip_suffix(&unseen.inbound.text).and_then(|t| t.strip_suffix("\n\n"));
+                self.inbound.text = text.unwrap_or(&self.inbound.text).to_owned();
+                self.heard.insert(0, unseen);
+            }
+        }
     }
 
     /// Takes the reply's dispatches into the plan, all at once: they may name each other.

@@ -9,6 +9,7 @@ use crate::{
     ids::TaskId,
     limits::TurnLimits,
     message::{ModelErrorKind, Usage},
+    turn::Conversation,
 };
 
 fn same_as(w: &mut World, task: TaskId) -> TaskId {
@@ -60,6 +61,29 @@ fn an_answer_in_the_last_round_is_given_and_what_was_added_is_a_message_of_its_o
     assert_eq!(w.current(), Some(more));
     w.replies("Salut !", &[]);
     assert_eq!(w.answer(more), "Salut !");
+}
+
+/// The Engine hears of a message after it has stored what came behind it in the log.
+#[test]
+fn what_the_log_has_before_the_last_word_and_the_engine_heard_behind_it_is_a_message_of_its_own_in_every_life() {
+    let mut w = World::new();
+    let task = w.say("Hello");
+    w.replies("Hello!", &[]);
+    let late = w.add("In French");
+    w.replies("", &[dispatch("a", &[])]);
+    let received = w.log.iter().position(|e| e.task == late).expect("it was received");
+    let mut log = w.log.clone();
+    let received = log.remove(received);
+    let said = log.iter().position(|e| matches!(e.body, EventBody::ModelReplied { .. })).expect("it was said");
+    log.insert(said, received);
+    let mut next_life = Conversation::new(w.conv.id, w.conv.user.clone());
+    for event in &log {
+        next_life.fold(event.at, event.task, &event.agent, &event.body);
+        assert!(next_life.is_open(late) || event.task == task, "{event:?}");
+    }
+    assert_eq!(next_life.turn(late).map(|t| &t.plan), w.conv.turn(late).map(|t| &t.plan));
+    assert!(next_life.turn(late).is_some() && next_life.decide().is_none());
+    assert_eq!(next_life.history, w.conv.history);
 }
 
 #[test]
