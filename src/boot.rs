@@ -171,7 +171,12 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let Loaded { config, environment, .. } = loaded;
     let backends = backends(config, environment, &env)?;
     let lock = lock_beside(config, environment, folder)?;
+    let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
+    let store = match &chaos {
+        Some(chaos) => chaos.store(store),
+        None => store,
+    };
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),
@@ -190,7 +195,9 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         limits: config.kernel_limits(),
         routing: (table, config.routing.mode),
     };
-    let chaos = config.chaos.enabled.then(|| Chaos::around(&mut parts, folder));
+    if let Some(chaos) = &chaos {
+        chaos.around(&mut parts);
+    }
     let kernel = Kernel::start(parts).await?;
     Ok(Assembled { kernel, catalog, chaos, runner, _lock: lock })
 }

@@ -139,6 +139,11 @@ impl Named for ConversationsMsg {
             Self::Resume { .. } => "Resume",
         }
     }
+
+    fn again(&self) -> Option<Self> {
+        let Self::Wake { conversation, user, event } = self else { return None };
+        Some(Self::Wake { conversation: *conversation, user: user.clone(), event: event.clone() })
+    }
 }
 
 /// A conversation that is awake, or about to be again.

@@ -42,6 +42,10 @@ impl Named for ExpiryMsg {
             Self::Looked(_) => "Looked",
         }
     }
+
+    fn again(&self) -> Option<Self> {
+        matches!(self, Self::New).then_some(Self::New)
+    }
 }
 
 /// What a look came to.

@@ -49,6 +49,10 @@ impl Named for LettersMsg {
             Self::Looked(_) => "Looked",
         }
     }
+
+    fn again(&self) -> Option<Self> {
+        matches!(self, Self::New).then_some(Self::New)
+    }
 }
 
 /// What a look came to.

@@ -54,6 +54,11 @@ impl Named for NotifyMsg {
             Self::Looked(..) => "Looked",
         }
     }
+
+    fn again(&self) -> Option<Self> {
+        let Self::New { heard } = self else { return None };
+        Some(Self::New { heard: *heard })
+    }
 }
 
 /// What a look came to.

@@ -10,7 +10,8 @@ pub enum Target {
     Actor,
     /// Between two steps of a task that works for an actor; `place` is `round`, `run`, `commit` or `delivery`.
     Task,
-    /// Messages on their way; `place` as for actors, `point` is `mailbox:Message` or `reply:Message`.
+    /// Messages on their way; `place` as for actors, `point` is `mailbox:Message` or `reply:Message`, or, of those that may
+    /// arrive twice or late, `arrival:Message`.
     Mail,
     /// The store; `place` is a method: `commit`, `claim`, `events`, `put_snapshot` …
     Store,
@@ -63,7 +64,7 @@ impl Target {
         match self {
             Self::Actor => &[D::Panic, D::Kill, D::Stop, D::Fail, D::Hang, D::Slow, D::Block, D::Abort],
             Self::Task => &[D::Panic, D::Fail, D::Slow, D::Block, D::Abort],
-            Self::Mail => &[D::Fail, D::Slow],
+            Self::Mail => &[D::Fail, D::Slow, D::Twice],
             Self::Store => &[
                 D::Locked,
                 D::Full,
@@ -71,6 +72,7 @@ impl Target {
                 D::Corrupt,
                 D::LoseReply,
                 D::Slow,
+                D::Stale,
                 D::Hang,
                 D::HangAfter,
                 D::Abort,
@@ -152,6 +154,10 @@ words! {
     HangAfter = "hang_after",
     /// Goes on after `wait_ms`; of a model the first token.
     Slow = "slow",
+    /// A store answers only after `wait_ms`, with what it found before: what was written meanwhile is missing.
+    Stale = "stale",
+    /// A message arrives twice.
+    Twice = "twice",
     /// Blocks the worker thread for `wait_ms`, as a handler does that computes.
     Block = "block",
     /// Ends the process there and then, without any clearing up.
@@ -194,7 +200,7 @@ impl Deed {
     /// Whether it needs `wait_ms`.
     #[must_use]
     pub const fn waits(self) -> bool {
-        matches!(self, Self::Slow | Self::Block)
+        matches!(self, Self::Slow | Self::Stale | Self::Block)
     }
 }
 

@@ -214,6 +214,7 @@ impl Injector {
             Deed::Fail => FaultAction::Fail,
             Deed::Hang => FaultAction::Hang,
             Deed::Slow => FaultAction::Slow { wait_ms },
+            Deed::Twice => FaultAction::Twice,
             Deed::Block => {
                 block(wait_ms);
                 FaultAction::Pass
@@ -245,8 +246,13 @@ impl Faults for Injector {
     }
 
     fn in_mail(&self, actor: &str, path: &str, point: &str) -> FaultAction {
-        // A message cannot be late on its way into a mailbox, only the answer to it.
-        let can = |deed| deed == Deed::Fail || point.starts_with("reply:");
+        let way = point.split_once(':').map_or(point, |(way, _)| way);
+        // A mailbox is full or not. An answer is lost or late. What must arrive can arrive twice, or late.
+        let can = |deed| match way {
+            "mailbox" => deed == Deed::Fail,
+            "reply" => deed != Deed::Twice,
+            _ => deed != Deed::Fail,
+        };
         Self::act(self.pass(Target::Mail, actor, path, point, can), actor, point)
     }
 }

@@ -20,6 +20,7 @@ mod tests;
 use std::{path::Path, sync::Arc};
 
 use annie_actors::Parts;
+use annie_core::ports::{Clock, Store};
 pub use fault::{Deed, FaultSpec, Target};
 pub use injector::{FAULTS_MAX, FaultLine, Injector, PointLine};
 pub(crate) use load::counted;
@@ -37,22 +38,30 @@ pub struct Chaos {
 }
 
 impl Chaos {
-    /// Puts itself around the parts of a kernel that is about to start on this data folder.
+    /// An empty list of faults, and what was done once in this data folder.
     #[must_use]
-    pub fn around(parts: &mut Parts, folder: &Path) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, folder: &Path) -> Self {
         tracing::warn!(
             "CHAOS IS ENABLED: an admin may inject faults into this server. Do not keep anything dear on it"
         );
-        let injector = Arc::new(Injector::new(parts.env.clock.clone()));
-        let effects = Arc::new(EffectLog::in_folder(folder));
+        Self { injector: Arc::new(Injector::new(clock)), effects: Arc::new(EffectLog::in_folder(folder)) }
+    }
+
+    /// A store behind its faults: for everything that uses it, the built-in skills too.
+    #[must_use]
+    pub fn store(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(store::ChaosStore::new(store, self.injector.clone()))
+    }
+
+    /// Puts itself around the other parts of a kernel that is about to start.
+    pub fn around(&self, parts: &mut Parts) {
+        let (injector, effects) = (&self.injector, &self.effects);
         parts.env.clock = Arc::new(clock::ChaosClock::new(parts.env.clock.clone(), injector.clone()));
         parts.env.faults = Some(injector.clone());
-        parts.store = Arc::new(store::ChaosStore::new(parts.store.clone(), injector.clone()));
         parts.runner = Arc::new(skills::ChaosRunner::new(parts.runner.clone(), injector.clone(), effects.clone()));
         parts.catalog = Arc::new(skills::ChaosCatalog::new(parts.catalog.clone(), injector.clone()));
         for backend in &mut parts.backends {
             backend.model = Arc::new(model::ChaosModel::new(&backend.name, backend.model.clone(), injector.clone()));
         }
-        Self { injector, effects }
     }
 }

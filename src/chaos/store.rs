@@ -1,4 +1,4 @@
-//! A store that fails as databases do: locked, full, slow, gone, and done without a reply.
+//! A store that fails as databases do: locked, full, slow, behind the times, gone, and done without a reply.
 
 use std::{future::Future, sync::Arc};
 
@@ -52,6 +52,10 @@ impl ChaosStore {
         let done = act.await;
         match strike.deed {
             Deed::LoseReply => Err(failed(StoreErrorKind::Unavailable)),
+            Deed::Stale => {
+                strike.wait().await;
+                done
+            }
             Deed::HangAfter => std::future::pending().await,
             Deed::AbortAfter => abort(method),
             _ => done,
@@ -175,5 +179,36 @@ impl Store for ChaosStore {
 
     fn close(&self) -> Fut<'_, ()> {
         self.inner.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_store::MemoryStore;
+
+    use super::*;
+    use crate::{chaos::FaultSpec, system};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stale_read_misses_what_was_written_since() {
+        let faults = Arc::new(Injector::new(system::env().clock));
+        let store = ChaosStore::new(Arc::new(MemoryStore::new()), faults.clone());
+        let stale = FaultSpec { wait_ms: 1_000, ..FaultSpec::new(Target::Store, Deed::Stale).at("keys", "*") };
+        faults.inject(stale.once()).unwrap();
+        let key = ApiKey {
+            id: "one".to_owned(),
+            name: "n".to_owned(),
+            user: UserId::local(),
+            secret_sha256: Vec::new(),
+            scopes: Vec::new(),
+            created_at: Micros(0),
+            expires_at: None,
+            last_used_at: None,
+            revoked_at: None,
+        };
+        let (old, written) = tokio::join!(store.keys(), store.put_key(key));
+        written.unwrap();
+        assert_eq!(old.unwrap().len(), 0);
+        assert_eq!(store.keys().await.unwrap().len(), 1, "once");
     }
 }

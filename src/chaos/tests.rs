@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use annie_core::{ids::UserId, ports::TodoQuery};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 use tonic::{Code, transport::Channel};
@@ -91,10 +92,15 @@ impl Server {
 
     /// Sends a message until it is taken, and waits until it has its end, which it must have once; gives back that.
     async fn say(&mut self, mode: &str) -> Value {
+        let text = format!("{MARK} m{}", self.sent + 1);
+        self.say_text(mode, &text).await
+    }
+
+    async fn say_text(&mut self, mode: &str, text: &str) -> Value {
         self.sent += 1;
         let n = self.sent;
         let body = json!({
-            "text": format!("{MARK} m{n}"), "client_id": format!("m{n}"), "mode": mode, "verbatim": true,
+            "text": text, "client_id": format!("m{n}"), "mode": mode, "verbatim": true,
             "conversation_key": format!("c{n}")
         });
         let post = self.client.post(format!("{}/api/v1/messages", self.url)).json(&body);
@@ -172,6 +178,9 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "expiry", &["ready"]),
     ("actor", "backend", &["ready"]),
     ("actor", "supervisor", &["init"]),
+    ("mail", "conversations", &["arrival:Wake"]),
+    ("mail", "scheduler", &["arrival:Ended"]),
+    ("mail", "notifier", &["arrival:New"]),
     ("task", "commit", &["before", "after", "told"]),
     ("task", "round", &["permitted", "replied", "given_back"]),
     ("task", "run", &["starting", "started", "ran", "counted"]),
@@ -203,15 +212,14 @@ async fn a_turn_passes_a_fault_point_at_every_boundary() {
             points.iter().map(|p| (target.to_string(), place.to_string(), p.to_string()))
         })
         .collect();
-    let looked = tokio::time::timeout(Duration::from_secs(5), async {
-        loop {
+    let all = async {
+        until("every boundary is passed", async || {
             let passed = server.passed().await;
-            if wanted.iter().all(|point| passed.contains(point)) {
-                return;
-            }
-        }
-    });
-    if looked.await.is_err() {
+            wanted.iter().all(|point| passed.contains(point)).then_some(())
+        })
+        .await;
+    };
+    if tokio::time::timeout(PATIENCE, all).await.is_err() {
         let passed = server.passed().await;
         let missing: Vec<_> = wanted.iter().filter(|point| !passed.contains(point)).collect();
         panic!("not passed: {missing:#?}\npassed: {passed:#?}");
@@ -262,9 +270,67 @@ async fn everything_that_can_be_done_to_a_task_strikes_and_its_message_ends_once
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_mailboxes_and_lost_or_late_answers_strike_and_their_message_ends_once() {
-    let reply = with_waits(Target::Mail, "scheduler", "reply:Admit", &[]);
+    let reply = with_waits(Target::Mail, "scheduler", "reply:Admit", &[Deed::Twice]);
     let full = [FaultSpec::new(Target::Mail, Deed::Fail).at("log_writer", "mailbox:Append")];
     strike_with_each(reply.into_iter().chain(full)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_arrive_twice_or_are_overtaken_strike_and_their_message_ends_once() {
+    let arrivals = [("conversations", "Wake"), ("scheduler", "Ended"), ("notifier", "New")];
+    let of = |(kind, name): &(&str, &str)| with_waits(Target::Mail, kind, &format!("arrival:{name}"), &[Deed::Fail]);
+    strike_with_each(arrivals.iter().flat_map(of)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_dies_while_it_restarts_a_child_strikes_and_its_message_ends_once() {
+    let mut server = Server::start(true).await;
+    for point in ["restarting", "restarted"] {
+        for deed in [Deed::Kill, Deed::Panic, Deed::Fail, Deed::Hang] {
+            let what = format!("{deed} of its supervisor at {point}");
+            let child = FaultSpec::new(Target::Actor, Deed::Kill).at("log_writer", "before:Append").once();
+            let parent = FaultSpec::new(Target::Actor, deed).at("/infra", point).once();
+            let (child, parent) = (server.inject(child).await, server.inject(parent).await);
+            let end = server.say("multi_agent").await;
+            assert_eq!(end["kind"], "answered", "{what}: {end}");
+            for fault in [child, parent] {
+                until(&what, async || (server.fault(fault).await.struck == 1).then_some(())).await;
+            }
+            server.clear().await;
+        }
+    }
+    assert_eq!(server.effects().await.repeated, Vec::<String>::new());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_the_store_does_to_a_built_in_skill_its_effect_takes_place_once_at_most() {
+    let mut server = Server::start(true).await;
+    let deeds = [Deed::Locked, Deed::Full, Deed::Unavailable, Deed::Corrupt, Deed::LoseReply, Deed::Slow, Deed::Stale];
+    for (n, deed) in deeds.into_iter().enumerate() {
+        let wait_ms = if deed.waits() { 30 } else { 0 };
+        let spec = FaultSpec { wait_ms, ..FaultSpec::new(Target::Store, deed).at("create_todo", "*") };
+        let fault = server.inject(spec.once()).await;
+        let said = server.say_text("multi_agent", &format!("Create a task to review PR 7{n}")).await;
+        assert_eq!(said["kind"], "answered", "{deed}: {said}");
+        let listed = server.fault(fault).await;
+        assert_eq!(listed.struck, 1, "{deed} did not strike: {listed:?}");
+        server.clear().await;
+        let query = TodoQuery { text: format!("7{n}"), limit: 10, ..TodoQuery::default() };
+        let made = server.assembled.kernel.store().find_todos(UserId::local(), query).await.unwrap();
+        let is_told = said["text"].as_str().unwrap().contains(&format!("7{n}"));
+        assert!(made.len() < 2, "{deed}: {made:?}");
+        let must_be = matches!(deed, Deed::LoseReply | Deed::Slow | Deed::Stale);
+        assert!(!must_be || (made.len() == 1 && is_told), "{deed}: {made:?} {said}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_that_are_behind_the_times_strike_and_their_message_ends_once() {
+    let reads = ["claim", "snapshot", "events", "outbox"];
+    let stale = |read| FaultSpec { wait_ms: 60, ..FaultSpec::new(Target::Store, Deed::Stale).at(read, "*") };
+    strike_with_each(reads.map(stale)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -378,7 +444,7 @@ async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
     // Whoever may operate may not break: that is an admin's.
     let key = |scope| crate::auth::NewKey {
         name: "test".to_owned(),
-        user: annie_core::ids::UserId::local(),
+        user: UserId::local(),
         scopes: vec![scope],
         expires_at: None,
     };

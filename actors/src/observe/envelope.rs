@@ -119,9 +119,30 @@ impl<M: Named + Send + 'static> Addr<M> {
     }
 
     fn send(&self, msg: M, depth_max: usize) -> Result<(), SendError> {
+        if let Some(mail) = &self.meter.mail
+            && let Some(again) = msg.again()
+        {
+            match mail.at("arrival", msg.name()) {
+                FaultAction::Twice => self.put(again, depth_max)?,
+                FaultAction::Slow { wait_ms } => return self.put_late(msg, depth_max, wait_ms),
+                _ => {}
+            }
+        }
+        self.put(msg, depth_max)
+    }
+
+    fn put(&self, msg: M, depth_max: usize) -> Result<(), SendError> {
         let depth = Depth::take(&self.meter, depth_max).ok_or(SendError::Overloaded)?;
         let to: ActorRef<Envelope<M>> = self.cell.clone().into();
         to.cast(Envelope::User { msg, depth }).map_err(|_| SendError::Unavailable)
+    }
+
+    /// A message that takes its time, and that others overtake. Whoever is not there any more when it comes does not get it.
+    fn put_late(&self, msg: M, depth_max: usize, wait_ms: u32) -> Result<(), SendError> {
+        let depth = Depth::take(&self.meter, depth_max).ok_or(SendError::Overloaded)?;
+        let to: ActorRef<Envelope<M>> = self.cell.clone().into();
+        to.send_after(Duration::from_millis(u64::from(wait_ms)), move || Envelope::User { msg, depth });
+        Ok(())
     }
 
     /// Sends a question and waits for its answer.

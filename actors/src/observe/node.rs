@@ -20,6 +20,15 @@ use super::{
 pub trait Named {
     /// The variant's name.
     fn name(&self) -> &'static str;
+
+    /// The same once more, if hearing it twice, or after what was sent later, does no harm: a hint to look, or a fact that
+    /// is told again after a crash as well. Faults double and hold back only such messages.
+    fn again(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// Why an actor gives up its life: its state is in doubt, and its successor builds it anew from the log.
@@ -449,7 +458,8 @@ async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError>
     let Some(faults) = &ctx.env().faults else { return Ok(()) };
     let kind = N::KIND;
     match faults.at_path(kind, ctx.path.as_str(), point) {
-        FaultAction::Pass => {}
+        // Only a message on its way can arrive twice.
+        FaultAction::Pass | FaultAction::Twice => {}
         FaultAction::Panic => panic!("injected panic in {kind} at {point}"),
         FaultAction::Fail => return Err(NodeError::new(format!("injected failure in {kind} at {point}"))),
         FaultAction::Hang => return std::future::pending().await,
@@ -470,7 +480,7 @@ async fn strike<N: Node>(ctx: &Context<N>, point: &str) -> Result<(), NodeError>
 pub(crate) async fn task_point(env: &Env, task: &str, point: &str) -> Result<(), NodeError> {
     let Some(faults) = &env.faults else { return Ok(()) };
     match faults.in_task(task, point) {
-        FaultAction::Pass | FaultAction::Hang => {}
+        FaultAction::Pass | FaultAction::Hang | FaultAction::Twice => {}
         FaultAction::Panic | FaultAction::Kill | FaultAction::Stop => panic!("injected death in {task} at {point}"),
         FaultAction::Fail => return Err(NodeError::new(format!("injected failure in {task} at {point}"))),
         FaultAction::Slow { wait_ms } => tokio::time::sleep(Duration::from_millis(u64::from(wait_ms))).await,

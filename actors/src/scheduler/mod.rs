@@ -201,6 +201,14 @@ impl Named for SchedulerMsg {
             Self::List { .. } => "List",
         }
     }
+
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Ended { task } => Some(Self::Ended { task: *task }),
+            Self::Due => Some(Self::Due),
+            _ => None,
+        }
+    }
 }
 
 /// What the scheduler starts from.

@@ -151,8 +151,11 @@ async fn start_again(ctx: &Context<Supervisor>, state: &mut SupervisorState, ind
     let child = &mut state.children[index];
     child.restarts += 1;
     metrics::counter!("annie_actor_restarts_total", "kind" => child.spec.name).increment(1);
+    ctx.fault_point("restarting").await?;
     match start(ctx, &child.spec).await {
         Ok(cell) => {
+            // Alive, and not known yet to whoever would stop it.
+            ctx.fault_point("restarted").await?;
             child.cell = Some(cell);
             Ok(())
         }

@@ -40,6 +40,8 @@ pub enum FaultAction {
         /// How many.
         wait_ms: u32,
     },
+    /// Of a message on its way: it arrives twice.
+    Twice,
 }
 
 /// Decides which fault strikes where. Absent outside tests and chaos runs.
@@ -61,7 +63,9 @@ pub trait Faults: Send + Sync {
     }
 
     /// Called when a message is put into a mailbox (`mailbox:Submit`) and when an answer came back (`reply:Submit`). `Fail`
-    /// is a full mailbox there and a lost answer here, `Slow` a late answer; nothing else strikes.
+    /// is a full mailbox there and a lost answer here, `Slow` a late answer. A message that may arrive twice or late also
+    /// asks with `arrival:Submit`: `Twice` and `Slow` strike there, and what is sent meanwhile overtakes what is late.
+    /// Nothing else strikes.
     fn in_mail(&self, actor: &str, path: &str, point: &str) -> FaultAction {
         let _ = (actor, path, point);
         FaultAction::Pass
