@@ -1,17 +1,21 @@
 //! Throws the projections away and folds the log again, in one transaction: whoever reads meanwhile sees the old tables,
 //! whoever writes waits. What no event says is kept: whose a conversation is, who owns it, what was delivered, and the
-//! notifications. A word that was delivered keeps its row, so that it is not delivered again.
+//! notifications. A word that was delivered keeps its row, so that it is not delivered again. A conversation with an event
+//! that cannot be read keeps its rows as they are: half a log would tell a wrong story.
+
+use std::collections::BTreeSet;
 
 use annie_core::{
     event::NewEvent,
     ids::{ConversationId, UserId},
-    ports::StoreError,
+    ports::{StoreError, StoreErrorKind},
     projection,
 };
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::{Postgres, batch::Plan, bound::Bound, connections::Held, errors::Failure};
-use crate::sql::{Columns, Writes, event_of, signed};
+use crate::sql::{Columns, Writes, event_of};
 
 const WHAT: &str = "folding the log again";
 
@@ -19,10 +23,16 @@ const WHAT: &str = "folding the log again";
 const PAGE_ROWS_MAX: u32 = 1_000;
 
 /// Appends lock a conversation's row first, deliveries a word's: both wait here.
-const CLEAR: &str = "SET LOCAL statement_timeout = 0; \
-     LOCK TABLE conversations IN EXCLUSIVE MODE; LOCK TABLE outbox IN EXCLUSIVE MODE; \
-     DELETE FROM tasks; DELETE FROM intents; DELETE FROM outbox WHERE delivered_at IS NULL; DELETE FROM letters; \
-     DELETE FROM operations;";
+const LOCK: &str = "SET LOCAL statement_timeout = 0; \
+     LOCK TABLE conversations IN EXCLUSIVE MODE; LOCK TABLE outbox IN EXCLUSIVE MODE;";
+/// Each but for the conversations that are left as they are.
+const CLEAR: [&str; 5] = [
+    "DELETE FROM tasks WHERE conversation_id <> ALL($1)",
+    "DELETE FROM intents WHERE conversation_id <> ALL($1)",
+    "DELETE FROM outbox WHERE conversation_id <> ALL($1) AND delivered_at IS NULL",
+    "DELETE FROM letters WHERE conversation_id <> ALL($1)",
+    "DELETE FROM operations WHERE conversation_id <> ALL($1)",
+];
 pub(super) const EVENTS: &str = "SELECT e.conversation_id, c.user_id, e.seq, e.at, e.task_id, e.agent_id, e.v, e.body \
      FROM events e JOIN conversations c ON c.id = e.conversation_id WHERE (e.conversation_id, e.seq) > ($1, $2) \
      ORDER BY e.conversation_id, e.seq LIMIT $3";
@@ -48,11 +58,18 @@ impl Postgres {
         let mut held = self.connections.take().await?;
         held.wait_for_ever();
         held.begin().await?;
-        held.control(CLEAR).await?;
-        let (mut read, mut after) = (0, (Uuid::nil(), 0));
-        while let Some((events, last)) = fold_page(&mut held, after).await? {
-            read += events;
-            after = last;
+        held.control(LOCK).await?;
+        let unreadable = unreadable(&mut held).await?;
+        for clear in CLEAR {
+            let but: Vec<Uuid> = unreadable.iter().map(|id| id.uuid()).collect();
+            held.rows(clear, Bound::default().ids(but).finish()?).await?;
+        }
+        let (mut read, mut after) = (0, START);
+        loop {
+            let page = page(&mut held, after).await?;
+            let Some(last) = page.last() else { break };
+            after = place_of(last)?;
+            read += fold_page(&mut held, &page, &unreadable).await?;
         }
         held.control(RENAME).await?;
         held.commit().await?;
@@ -60,25 +77,67 @@ impl Postgres {
     }
 }
 
-/// How many events were folded, and the place of the last one; nothing if there are no more.
-async fn fold_page(held: &mut Held<'_>, after: (Uuid, i64)) -> Result<Option<(u64, (Uuid, i64))>, Failure> {
-    let bound = Bound::default().with(after.0).with(after.1).with(PAGE_ROWS_MAX);
-    let page = held.rows(EVENTS, bound.finish()?).await?;
+/// A place in the whole log.
+type Place = (Uuid, i64);
+
+/// Before all events.
+const START: Place = (Uuid::nil(), 0);
+
+/// The next events of the whole log behind a place.
+async fn page(held: &mut Held<'_>, (conversation, seq): Place) -> Result<Vec<PgRow>, Failure> {
+    held.rows(EVENTS, Bound::default().with(conversation).with(seq).with(PAGE_ROWS_MAX).finish()?).await
+}
+
+fn place_of(row: &PgRow) -> Result<Place, StoreError> {
+    let mut row = Columns::of(row);
+    let conversation = row.id(ConversationId::from_uuid)?;
+    row.user()?;
+    Ok((conversation.uuid(), row.number()?))
+}
+
+/// The conversations with an event that cannot be read.
+async fn unreadable(held: &mut Held<'_>) -> Result<BTreeSet<ConversationId>, Failure> {
+    let mut unreadable = BTreeSet::new();
+    let mut after = START;
+    loop {
+        let page = page(held, after).await?;
+        let Some(last) = page.last() else { return Ok(unreadable) };
+        after = place_of(last)?;
+        for row in &page {
+            let mut row = Columns::of(row);
+            let conversation = row.id(ConversationId::from_uuid)?;
+            row.user()?;
+            match event_of(conversation, &mut row) {
+                Err(error) if error.kind == StoreErrorKind::Corrupt => {
+                    if unreadable.insert(conversation) {
+                        tracing::error!(%conversation, %error, "a conversation is left as it is");
+                    }
+                }
+                other => drop(other?),
+            }
+        }
+    }
+}
+
+/// How many events of a page were folded.
+async fn fold_page(held: &mut Held<'_>, page: &[PgRow], unreadable: &BTreeSet<ConversationId>) -> Result<u64, Failure> {
     let mut writes = Writes::default();
-    let mut last = None;
-    for row in &page {
+    let mut folded = 0;
+    for row in page {
         let mut row = Columns::of(row);
         let conversation = row.id(ConversationId::from_uuid)?;
+        if unreadable.contains(&conversation) {
+            continue;
+        }
         let user: UserId = row.user()?;
         let event = event_of(conversation, &mut row)?;
-        let seq = event.seq;
         let new = NewEvent { at: event.at, task: event.task, agent: event.agent, body: event.body };
-        writes.project(conversation, &user, seq, &projection::changes(&new));
-        last = Some((conversation.uuid(), signed(seq.0)));
+        writes.project(conversation, &user, event.seq, &projection::changes(&new));
+        folded += 1;
     }
     for statement in Plan::of(writes.rows()).statements() {
         let statement = statement?;
         held.rows_of(statement.text, statement.bound).await?;
     }
-    Ok(last.map(|last| (page.len() as u64, last)))
+    Ok(folded)
 }

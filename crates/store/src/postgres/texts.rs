@@ -14,7 +14,7 @@ const ITSELF: &str = "\u{10ffff}1";
 
 /// A text as it is kept.
 pub fn kept(text: String) -> String {
-    if text.bytes().any(|byte| byte == 0 || byte == ESCAPE_BYTE) {
+    if text.as_bytes().contains(&0) || text.as_bytes().contains(&ESCAPE_BYTE) {
         text.replace(ESCAPE, ITSELF).replace('\0', ZERO)
     } else {
         text
@@ -23,7 +23,7 @@ pub fn kept(text: String) -> String {
 
 /// A kept text as it was.
 pub fn shown(text: &str) -> Cow<'_, str> {
-    if text.bytes().any(|byte| byte == ESCAPE_BYTE) && text.contains(ESCAPE) {
+    if text.as_bytes().contains(&ESCAPE_BYTE) && text.contains(ESCAPE) {
         Cow::Owned(text.replace(ZERO, "\0").replace(ITSELF, "\u{10ffff}"))
     } else {
         Cow::Borrowed(text)
