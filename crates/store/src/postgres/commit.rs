@@ -63,7 +63,10 @@ impl Postgres {
         }
         match self.judge_and_write(&proposals).await {
             Ok(verdicts) => {
-                let is_news = |(p, verdict): (&Proposal, &Verdict)| p.fence == Fence::Inbox && verdict.is_ok();
+                // A message wants doing, and the end of a task is waited for at any of the processes.
+                let is_heard =
+                    |p: &Proposal| p.fence == Fence::Inbox || p.events.iter().any(|(e, _)| e.body.is_final());
+                let is_news = |(p, verdict): (&Proposal, &Verdict)| verdict.is_ok() && is_heard(p);
                 if proposals.iter().zip(&verdicts).any(is_news) {
                     self.wakeups.tell();
                 }
@@ -135,15 +138,10 @@ impl Postgres {
             self.recent.lock().learn(judged.desk);
             return Ok(Some(judged.verdicts));
         }
-        match write(&mut held, &judged.plan).await {
-            Ok(true) => {}
+        if !write(&mut held, &judged.plan).await? {
             // Somebody else was faster with a new conversation or a message.
-            Ok(false) => return Ok(None),
-            Err(failure) if failure.is_repeat() => {
-                held.roll_back().await;
-                return Ok(None);
-            }
-            Err(failure) => return Err(failure),
+            held.roll_back().await;
+            return Ok(None);
         }
         let judged = sent.insert(judged);
         held.commit().await?;
@@ -177,22 +175,17 @@ impl Postgres {
     /// Sends a batch once. Whether it is stored; not, if what must be so is not so.
     async fn send(&self, judged: &Judged) -> Result<bool, Failure> {
         let mut held = self.connections.take().await?;
-        let written = if judged.plan.is_one_statement() {
-            write(&mut held, &judged.plan).await
-        } else {
-            held.begin().await?;
-            match write(&mut held, &judged.plan).await {
-                Ok(true) => held.commit().await.map(|()| true),
-                other => {
-                    held.roll_back().await;
-                    other
-                }
-            }
-        };
-        match written {
-            Err(failure) if failure.is_repeat() => Ok(false),
-            written => written,
+        if judged.plan.is_one_statement() {
+            return write(&mut held, &judged.plan).await;
         }
+        held.begin().await?;
+        let is_written = write(&mut held, &judged.plan).await?;
+        if is_written {
+            held.commit().await?;
+        } else {
+            held.roll_back().await;
+        }
+        Ok(is_written)
     }
 
     /// Whether what stands at the first place that a batch wanted is its event.
@@ -225,11 +218,14 @@ fn judged(mut desk: Desk, needs: &Needs, proposals: &[Proposal]) -> Result<Judge
     Ok(Judged { plan: Plan::of(rows), first_event, verdicts, desk })
 }
 
-/// Whether everything was written.
+/// Whether everything was written; not, if what must be so is not so, or what is to be new is there already.
 async fn write(held: &mut Held<'_>, plan: &Plan) -> Result<bool, Failure> {
     for statement in plan.statements() {
         let statement = statement?;
-        let rows = held.rows_of(statement.text, statement.bound).await?;
+        let rows = match held.rows_of(statement.text, statement.bound).await {
+            Err(failure) if failure.is_repeat() => return Ok(false),
+            rows => rows?,
+        };
         let is_agreed = rows.first().is_some_and(|row| Columns::of(row).flag().unwrap_or_default());
         if !is_agreed {
             return Ok(false);

@@ -1,9 +1,13 @@
 //! The connections: each is used by one question or transaction at a time, opened when it is first needed, and asked for
 //! nothing else (a pool that looks after any kind of database would ask at each return whether it is still there). When one
 //! breaks, those that lie idle are taken for broken too: so what is tried again gets a new one, and a restart of the server
-//! costs one failure, not one for each connection.
+//! costs one failure, not one for each connection. One that has lain idle for long may have been lost without a word (a
+//! firewall forgets it): it is asked first, and not for long.
+//!
+//! A question that is given up before it is answered may still be carried out. Whose connection that was is remembered until
+//! the server says that it is gone ([`Connections::settle`]).
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use annie_core::ports::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
@@ -18,6 +22,7 @@ use tokio::{
 };
 
 use super::{bound::Bound, errors::Failure};
+use crate::sql::Columns;
 
 /// The first wait before something is tried again, in milliseconds; each next one is twice as long.
 const PAUSE_MS: u64 = 10;
@@ -26,6 +31,25 @@ const PAUSE_MS_MAX: u64 = 500;
 /// How much longer than the server a client waits for the end of a statement, in milliseconds.
 const SILENCE_MS: u64 = 1_000;
 
+/// How long a connection may lie idle until it is asked whether it is still there, in milliseconds.
+const IDLE_MS_MAX: u64 = 10_000;
+/// How long it may take to answer that, in milliseconds.
+const THERE_MS_MAX: u64 = 1_000;
+/// Connections at most that are remembered as given up: more than a server has.
+const GIVEN_UP_MAX: usize = 10_000;
+
+/// As whom the server knows the connection that asks.
+const WHO: &str = "SELECT CAST(pid AS BIGINT), CAST(extract(epoch FROM backend_start) * 1000000 AS BIGINT) \
+     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+/// The server looks every second whether its client is still there, if it can (14 and later, where the system tells): so what
+/// a dead process asked for does not wait on in a queue, to be carried out when nobody expects it any more.
+const LOOK_FOR_CLIENT: &str = "SELECT set_config(name, '1000', false) FROM pg_settings \
+     WHERE name = 'client_connection_check_interval'";
+/// Ends those that were given up, and names those that are still there.
+const END_GIVEN_UP: &str = "SELECT g.pid, g.began_at, pg_terminate_backend(a.pid) \
+     FROM unnest($1::bigint[], $2::bigint[]) AS g (pid, began_at) JOIN pg_stat_activity a \
+     ON a.pid = g.pid AND CAST(extract(epoch FROM a.backend_start) * 1000000 AS BIGINT) = g.began_at";
+
 /// Connections, at most as many as there are places.
 pub(super) struct Connections {
     options: PgConnectOptions,
@@ -33,24 +57,41 @@ pub(super) struct Connections {
     places_max: u32,
     connect_ms_max: u64,
     answer_ms_max: u64,
+    idle_max: Duration,
     idle: Mutex<Idle>,
+    given_up: Mutex<VecDeque<Backend>>,
 }
 
 /// Those that nobody uses, all of the same life: it ends when a connection breaks.
 #[derive(Default)]
 struct Idle {
-    connections: Vec<PgConnection>,
+    connections: Vec<(Line, Instant)>,
     life: u64,
+}
+
+/// A connection, and who answers at its other end.
+struct Line {
+    connection: PgConnection,
+    backend: Backend,
+}
+
+/// The server's process for a connection, and when it began: its number is given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Backend {
+    pid: i64,
+    began_at: i64,
 }
 
 /// A connection in somebody's hands. It goes back when it is dropped, unless it broke or its work was given up in the
 /// middle: then it is closed, and the server undoes what was not committed.
 pub(super) struct Held<'a> {
-    connection: Option<PgConnection>,
+    line: Option<Line>,
     home: &'a Connections,
     life: u64,
     /// A question that was not answered to its end, or a transaction that was not ended.
     is_open: bool,
+    /// A question that was not answered to its end.
+    is_asking: bool,
     answer_ms_max: u64,
     _place: SemaphorePermit<'a>,
 }
@@ -63,7 +104,9 @@ impl Connections {
             places_max,
             connect_ms_max,
             answer_ms_max: statement_ms_max.saturating_add(SILENCE_MS),
+            idle_max: Duration::from_millis(IDLE_MS_MAX),
             idle: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 
@@ -75,22 +118,57 @@ impl Connections {
             Ok(Err(_)) => return Err(closed()),
             Err(_) => return Err(busy()),
         };
-        let (idle, life) = {
-            let mut idle = self.idle.lock();
-            (idle.connections.pop(), idle.life)
-        };
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        let (line, life) = match self.idle().await {
+            Some(there) => there,
+            None => {
+                let life = self.idle.lock().life;
+                (self.open().await?, life)
+            }
         };
         Ok(Held {
-            connection: Some(connection),
+            line: Some(line),
             home: self,
             life,
             is_open: false,
+            is_asking: false,
             answer_ms_max: self.answer_ms_max,
             _place: place,
         })
+    }
+
+    /// The one that was used last of those that are still there.
+    async fn idle(&self) -> Option<(Line, u64)> {
+        let ((mut line, since), life) = {
+            let mut idle = self.idle.lock();
+            (idle.connections.pop()?, idle.life)
+        };
+        if since.elapsed() > self.idle_max {
+            let wait = Duration::from_millis(THERE_MS_MAX);
+            if !matches!(timeout(wait, line.connection.ping()).await, Ok(Ok(()))) {
+                self.end_life();
+                return None;
+            }
+        }
+        Some((line, life))
+    }
+
+    /// A new one, and who answers there.
+    async fn open(&self) -> Result<Line, Failure> {
+        let mut connection = self.connect().await?;
+        let known = async {
+            if let Err(error) = raw_sql(LOOK_FOR_CLIENT).execute(&mut connection).await.map_err(Failure::from) {
+                if error.is_broken() {
+                    return Err(error);
+                }
+                tracing::debug!(?error, "the server cannot look for its clients");
+            }
+            let row = sqlx::query(WHO).fetch_one(&mut connection).await?;
+            let mut row = Columns::of(&row);
+            Ok(Backend { pid: row.number()?, began_at: row.number()? })
+        };
+        let wait = Duration::from_millis(self.connect_ms_max);
+        let backend = timeout(wait, known).await.map_err(|_| Failure::Silent("the server does not answer"))??;
+        Ok(Line { connection, backend })
     }
 
     /// A new one that belongs to nobody here.
@@ -119,6 +197,31 @@ impl Connections {
         }
     }
 
+    /// Waits until nothing that was given up can be carried out any more. What is still under way is ended; what was carried
+    /// out before that is stored, and can be read from then on.
+    pub async fn settle(&self) -> Result<(), StoreError> {
+        const WHAT: &str = "ending what was given up";
+        let mut patience = self.patience();
+        loop {
+            let given_up: Vec<Backend> = self.given_up.lock().iter().copied().collect();
+            if given_up.is_empty() {
+                return Ok(());
+            }
+            let (pids, began): (Vec<i64>, Vec<i64>) = given_up.iter().map(|one| (one.pid, one.began_at)).unzip();
+            let bound = || Bound::default().numbers(pids.clone()).numbers(began.clone());
+            let mut left = Vec::new();
+            for row in self.rows(WHAT, END_GIVEN_UP, bound).await? {
+                let mut row = Columns::of(&row);
+                left.push(Backend { pid: row.number()?, began_at: row.number()? });
+            }
+            self.given_up.lock().retain(|one| left.contains(one) || !given_up.contains(one));
+            if !left.is_empty() {
+                let failure = Failure::Silent("what was given up is still under way");
+                patience.after(failure).await.map_err(|failure| failure.during(WHAT))?;
+            }
+        }
+    }
+
     pub fn patience(&self) -> Patience {
         Patience { until: Instant::now() + Duration::from_millis(self.connect_ms_max), pause_ms: 0 }
     }
@@ -133,9 +236,9 @@ impl Connections {
     pub async fn close(&self) {
         let all = self.places.acquire_many(self.places_max).await;
         self.places.close();
-        let idle = std::mem::take(&mut self.idle.lock().connections);
-        for connection in idle {
-            if let Err(error) = connection.close().await {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        for (line, _) in idle.connections {
+            if let Err(error) = line.connection.close().await {
                 tracing::debug!(%error, "closing a connection to the database");
             }
         }
@@ -146,10 +249,9 @@ impl Connections {
 impl Held<'_> {
     /// All rows of one statement.
     pub async fn rows(&mut self, sql: impl SqlSafeStr, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
-        let wait = Duration::from_millis(self.answer_ms_max);
-        let Some(connection) = &mut self.connection else { return Err(closed()) };
-        let answer = timeout(wait, sqlx::query_with(sql, bound).fetch_all(connection)).await;
+        let (was_open, wait) = self.ask();
+        let Some(line) = &mut self.line else { return Err(closed()) };
+        let answer = timeout(wait, sqlx::query_with(sql, bound).fetch_all(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open)
     }
 
@@ -184,26 +286,27 @@ impl Held<'_> {
 
     /// Statements without arguments.
     pub async fn control(&mut self, sql: &'static str) -> Result<(), Failure> {
-        let was_open = std::mem::replace(&mut self.is_open, true);
-        let wait = Duration::from_millis(self.answer_ms_max);
-        let Some(connection) = &mut self.connection else { return Err(closed()) };
-        let answer = timeout(wait, raw_sql(sql).execute(connection)).await;
+        let (was_open, wait) = self.ask();
+        let Some(line) = &mut self.line else { return Err(closed()) };
+        let answer = timeout(wait, raw_sql(sql).execute(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open).map(drop)
+    }
+
+    /// A question is about to be asked. Whether a transaction is open, and how long to wait.
+    fn ask(&mut self) -> (bool, Duration) {
+        self.is_asking = true;
+        (std::mem::replace(&mut self.is_open, true), Duration::from_millis(self.answer_ms_max))
     }
 
     fn answered<T>(&mut self, answer: Result<Result<T, sqlx::Error>, Failure>, was_open: bool) -> Result<T, Failure> {
         match answer.and_then(|answer| answer.map_err(Failure::from)) {
-            Ok(answer) => {
-                self.is_open = was_open;
-                Ok(answer)
-            }
-            Err(failure) => {
-                if failure.is_broken() {
-                    self.home.end_life();
-                } else {
-                    self.is_open = was_open;
-                }
+            Err(failure) if failure.is_broken() => {
+                self.home.end_life();
                 Err(failure)
+            }
+            answer => {
+                (self.is_open, self.is_asking) = (was_open, false);
+                answer
             }
         }
     }
@@ -211,10 +314,15 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take().filter(|_| !self.is_open) else { return };
+        let Some(line) = self.line.take() else { return };
+        if self.is_asking {
+            let mut given_up = self.home.given_up.lock();
+            given_up.truncate(GIVEN_UP_MAX - 1);
+            given_up.push_front(line.backend);
+        }
         let mut idle = self.home.idle.lock();
-        if idle.life == self.life {
-            idle.connections.push(connection);
+        if !self.is_open && idle.life == self.life {
+            idle.connections.push((line, Instant::now()));
         }
     }
 }
@@ -226,10 +334,11 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Waits a little after a failure that may pass; any other one, and one after too long a time, is given back.
+    /// Waits a little after a failure that may pass; any other one, and one after too long a time, is given back. The first
+    /// never comes too late: to wait for an answer that does not come takes longer than all patience.
     pub async fn after(&mut self, failure: Failure) -> Result<(), Failure> {
         let passes = failure.is_broken() || failure.is_collision();
-        if !passes || Instant::now() >= self.until {
+        if !passes || (self.pause_ms > 0 && Instant::now() >= self.until) {
             return Err(failure);
         }
         // The first time at once: mostly only the connection was old.
@@ -250,4 +359,33 @@ fn busy() -> Failure {
 fn unavailable(detail: &str) -> Failure {
     let (kind, what) = (StoreErrorKind::Unavailable, "taking a connection");
     Failure::Answer(StoreError { kind, what, detail: detail.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use annie_testkit::postgres::database;
+
+    use super::*;
+
+    /// Long enough for anything that is going to happen.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_connection_that_was_lost_while_it_lay_idle_is_not_waited_for() {
+        let Some(database) = database().await else { return };
+        let address: crate::PostgresAddress = database.url.parse().unwrap();
+        let mut connections = Connections::new(address.connect_options(), 1, 5_000, 600_000);
+        connections.idle_max = Duration::ZERO;
+        connections.rows("asking", "SELECT 1", Bound::default).await.unwrap();
+        let first = connections.idle.lock().connections[0].0.backend;
+        let tell = |signal| Command::new("kill").args([signal, &first.pid.to_string()]).status().unwrap();
+        tell("-STOP");
+        let asked = timeout(LONG, connections.rows("asking", "SELECT 1", Bound::default)).await;
+        tell("-CONT");
+        assert_eq!(asked.unwrap().unwrap().len(), 1);
+        assert_ne!(connections.idle.lock().connections[0].0.backend, first);
+        connections.close().await;
+    }
 }

@@ -180,6 +180,10 @@ impl Database for Postgres {
         Ok(head)
     }
 
+    async fn settle(&self) -> Result<(), StoreError> {
+        self.connections.settle().await
+    }
+
     async fn rebuild(&self) -> Result<u64, StoreError> {
         self.fold_again().await
     }

@@ -25,6 +25,11 @@ const AGAIN_MS: u64 = 500;
 
 /// How long somebody waits at most without a hint, in milliseconds.
 const LOOK_MS_MAX: u64 = 60_000;
+/// How long nothing may be heard until the server is asked whether it is still there, in milliseconds: a connection that was
+/// lost without a word is as quiet as one that has nothing to tell.
+const QUIET_MS_MAX: u64 = 30_000;
+/// How long it may take to answer that, in milliseconds.
+const THERE_MS_MAX: u64 = 5_000;
 
 /// The two sides of being woken.
 pub(super) struct Wakeups {
@@ -78,22 +83,62 @@ async fn tell(connections: Arc<Connections>, news: Arc<Notify>, name: String) {
 /// Listens, and again when the connection was lost. What was told meanwhile is lost too, so that whoever waits is woken.
 async fn listen_for_ever(options: PgConnectOptions, heard: Arc<Notify>, name: String) {
     loop {
-        if let Err(error) = listen(options.clone(), &heard, &name).await {
+        let quiet = Duration::from_millis(QUIET_MS_MAX);
+        if let Err(error) = listen(options.clone(), &heard, &name, quiet).await {
             tracing::debug!(%error, "listening to other processes");
         }
         sleep(Duration::from_millis(AGAIN_MS)).await;
     }
 }
 
-async fn listen(options: PgConnectOptions, heard: &Notify, name: &str) -> Result<(), sqlx::Error> {
+/// Listens until the connection is lost for good. `quiet`: how long nothing may be heard until it is asked.
+async fn listen(options: PgConnectOptions, heard: &Notify, name: &str, quiet: Duration) -> Result<(), sqlx::Error> {
     let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;
     heard.notify_one();
     loop {
-        match listener.try_recv().await? {
+        let Ok(told) = timeout(quiet, listener.try_recv()).await else {
+            let there = sqlx::query("SELECT 1").execute(&mut listener);
+            timeout(Duration::from_millis(THERE_MS_MAX), there).await.map_err(|_| sqlx::Error::PoolTimedOut)??;
+            continue;
+        };
+        match told? {
             Some(notification) if notification.payload() == name => {}
             Some(_) | None => heard.notify_one(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_testkit::postgres::{Options, Server};
+
+    use super::*;
+
+    /// Long enough for anything that is going to happen.
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_quiet_line_is_asked_and_one_that_is_dead_is_given_up() {
+        let Some(server) = Server::start(Options::default()).await else { return };
+        let address: crate::PostgresAddress = server.database().await.parse().unwrap();
+        let (heard, quiet) = (Arc::new(Notify::new()), Duration::from_millis(1));
+        let (options, ours) = (super::super::listen_options(&address), Arc::clone(&heard));
+        let mut listening = JoinSet::new();
+        listening.spawn(async move { listen(options, &ours, "", quiet).await });
+        // Listening itself is heard, and what is told after many a question.
+        timeout(LONG, heard.notified()).await.unwrap();
+        let connections = Connections::new(super::super::base_options(&address), 1, 5_000, 5_000);
+        for _ in 0..50 {
+            connections.rows("asking", "SELECT 1", Bound::default).await.unwrap();
+        }
+        connections.rows("telling", TELL, || Bound::default().with("another".to_owned())).await.unwrap();
+        timeout(LONG, heard.notified()).await.unwrap();
+        assert!(listening.try_join_next().is_none());
+        server.pause();
+        let ended = timeout(LONG, listening.join_next()).await.unwrap().unwrap().unwrap();
+        assert!(ended.is_err(), "it is deaf");
+        server.go_on();
     }
 }

@@ -77,7 +77,11 @@ impl<D: Database> Log for SqlStore<D> {
 
     fn open_conversations(&self) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
         let open = |row: &mut Columns<'_>| Ok((row.id(ConversationId::from_uuid)?, row.user()?));
-        Box::pin(self.list("reading open conversations", OPEN_CONVERSATIONS, Vec::new(), open))
+        Box::pin(async move {
+            // Whoever gave up a commit asks this to find out what it left: so not before its fate is decided.
+            self.db.settle().await?;
+            self.list("reading open conversations", OPEN_CONVERSATIONS, Vec::new(), open).await
+        })
     }
 
     fn ping(&self) -> Fut<'_, Result<(), StoreError>> {

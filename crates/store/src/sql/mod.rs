@@ -77,6 +77,10 @@ pub trait Database: Send + Sync + 'static {
         by: NodeIncarnation,
     ) -> impl Future<Output = Result<Option<Head>, StoreError>> + Send;
 
+    /// Waits until every append that was given up before it was answered is stored or never will be: a commit whose future was
+    /// dropped, or one whose fate is not known.
+    fn settle(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// See [`annie_core::ports::Records::rebuild`].
     fn rebuild(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 

@@ -4,6 +4,10 @@
 //! first look on nobody else can change what the appends are judged by, and the admitted ones are written and committed in
 //! a second trip. Every refusal is given there. An append of a stale epoch finds that its conversation's row has moved on
 //! and is refused before anything of it is written.
+//!
+//! A commit that is given up goes on in the connection's thread if it was sent. What is sent later comes behind it.
+
+use std::sync::atomic::Ordering::SeqCst;
 
 use annie_core::ports::{Append, AppendError, StoreError};
 use sqlx::sqlite::SqliteRow;
@@ -41,24 +45,41 @@ impl Sqlite {
     }
 
     async fn judge_and_write(&self, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
-        let needs = Needs::of(proposals);
         let mut pen = self.pen(WHAT).await?;
-        if let Some(verdicts) = at_once(&mut pen, &needs, proposals).await? {
-            return Ok(verdicts);
-        }
-        let mut desk = desk_of(&pen.begin(facts(&needs)).await?)?;
-        let verdicts = judge(&mut desk, proposals);
-        let written = match writes(proposals, &verdicts) {
-            Ok(writes) => write(&mut pen, writes.rows()).await,
-            Err(error) => Err(error),
-        };
-        if !matches!(written, Ok(true)) {
-            pen.roll_back().await;
-        }
-        written?;
-        pen.recent().learn(desk);
-        Ok(verdicts)
+        self.is_committing.store(true, SeqCst);
+        let verdicts = write_with(&mut pen, proposals).await;
+        self.is_committing.store(false, SeqCst);
+        verdicts
     }
+
+    /// Waits until the writer is through with every commit that was sent.
+    pub(super) async fn settle_commits(&self) -> Result<(), StoreError> {
+        if self.is_committing.load(SeqCst) {
+            let mut pen = self.pen("waiting for commits").await?;
+            pen.send(Statements::one("SELECT 1", Vec::new())).await?;
+            self.is_committing.store(false, SeqCst);
+        }
+        Ok(())
+    }
+}
+
+async fn write_with(pen: &mut Pen<'_>, proposals: &[Proposal]) -> Result<Vec<Verdict>, StoreError> {
+    let needs = Needs::of(proposals);
+    if let Some(verdicts) = at_once(pen, &needs, proposals).await? {
+        return Ok(verdicts);
+    }
+    let mut desk = desk_of(&pen.begin(facts(&needs)).await?)?;
+    let verdicts = judge(&mut desk, proposals);
+    let written = match writes(proposals, &verdicts) {
+        Ok(writes) => write(pen, writes.rows()).await,
+        Err(error) => Err(error),
+    };
+    if !matches!(written, Ok(true)) {
+        pen.roll_back().await;
+    }
+    written?;
+    pen.recent().learn(desk);
+    Ok(verdicts)
 }
 
 /// Everything in one trip, if what is remembered admits every append and still is so.

@@ -20,7 +20,7 @@ mod tests;
 mod todos;
 mod writer;
 
-use std::{borrow::Cow, path::Path, time::Duration};
+use std::{borrow::Cow, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use annie_core::{
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
@@ -99,6 +99,8 @@ pub type SqliteStore = SqlStore<Sqlite>;
 /// The database.
 pub struct Sqlite {
     writer: Mutex<Option<Writer>>,
+    /// Whether a commit is under way, or one was given up and nothing has been heard from the writer since.
+    is_committing: AtomicBool,
     readers: Readers,
     no_memories: Absence,
     no_open_todos: Absence,
@@ -127,8 +129,8 @@ impl SqliteStore {
         let readers =
             Readers::open(connect.read_only(true).create_if_missing(false), options.readers_max.max(1)).await?;
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
-        let db = Sqlite { writer, readers, no_memories: Absence::default(), no_open_todos: Absence::default() };
-        Ok(Self { db })
+        let (is_committing, no_memories, no_open_todos) = Default::default();
+        Ok(Self { db: Sqlite { writer, is_committing, readers, no_memories, no_open_todos } })
     }
 }
 
@@ -168,6 +170,10 @@ impl Database for Sqlite {
             pen.recent().learn_head(conversation, head.clone());
         }
         Ok(head)
+    }
+
+    async fn settle(&self) -> Result<(), StoreError> {
+        self.settle_commits().await
     }
 
     async fn rebuild(&self) -> Result<u64, StoreError> {

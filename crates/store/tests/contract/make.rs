@@ -1,6 +1,6 @@
 //! Things to store, made from small numbers.
 
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use annie_core::{
     event::{
@@ -226,12 +226,12 @@ pub async fn length(store: &dyn Store, conversation: ConversationId) -> usize {
     store.events(Scope::Operator, conversation, Seq(0), u32::MAX).await.unwrap().len()
 }
 
-/// Polls something at most so often, and gives it up then.
+/// Polls something at most so often, each time when it can go on, and then gives it up.
 pub async fn given_up_after<T>(polls: u128, mut work: Fut<'_, T>) {
-    for _ in 0..polls {
-        if std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
+    let mut left = polls;
+    let poll = |cx: &mut Context<'_>| {
+        left -= 1;
+        if work.as_mut().poll(cx).is_ready() || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    };
+    std::future::poll_fn(poll).await;
 }

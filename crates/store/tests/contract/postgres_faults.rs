@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
@@ -17,7 +18,7 @@ use annie_core::{
 };
 use annie_store::{PostgresOptions, PostgresStore};
 use annie_testkit::postgres::{Options, Server, database};
-use sqlx::{Executor, Row};
+use sqlx::{Executor, PgConnection, Row};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -184,6 +185,107 @@ async fn a_commit_that_is_dropped_in_the_middle_is_whole_or_not_there() {
     }
     assert!(commit(&store, inbox(conversation(1), "ann", vec![message(2)])).await.is_ok());
     assert!(is_dense(&all(&store, conversation(1)).await));
+}
+
+/// Waits until the server says yes.
+async fn until(db: &mut PgConnection, question: &'static str) {
+    let yes = async {
+        while !sqlx::query_scalar::<_, bool>(question).fetch_one(&mut *db).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, yes).await.unwrap();
+}
+
+/// Whether a statement of a store waits for somebody else's lock.
+const WAITS: &str = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() \
+     AND application_name = 'annie' AND wait_event_type = 'Lock'";
+
+#[tokio::test]
+async fn a_commit_that_was_given_up_is_stored_before_it_is_asked_what_is_open_or_never() {
+    let Some(database) = database().await else { return };
+    let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
+    let c = conversation(1);
+    commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
+    let (mut holder, mut db) = (beside(&database.url).await, beside(&database.url).await);
+    holder.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
+    tokio::select! {
+        answers = store.commit(vec![inbox(c, "ann", vec![message(2)])]) => panic!("{answers:?}"),
+        () = until(&mut db, WAITS) => {}
+    }
+    assert_eq!(store.open_conversations().await.unwrap(), [(c, user("ann"))]);
+    holder.execute("ROLLBACK").await.unwrap();
+    commit(&store, inbox(c, "ann", vec![message(3)])).await.unwrap();
+    let stored: Vec<_> = all(&store, c).await.iter().map(|event| event.task).collect();
+    assert_eq!(stored, [task(1), task(3)]);
+}
+
+#[tokio::test]
+async fn what_a_dead_process_asked_for_does_not_wait_on_in_a_queue() {
+    let Some(database) = database().await else { return };
+    let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
+    let c = conversation(1);
+    commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
+    let (mut holder, mut db) = (beside(&database.url).await, beside(&database.url).await);
+    holder.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
+    tokio::select! {
+        answers = store.commit(vec![inbox(c, "ann", vec![message(2)])]) => panic!("{answers:?}"),
+        () = until(&mut db, WAITS) => {}
+    }
+    drop(store);
+    until(
+        &mut db,
+        "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() \
+         AND application_name = 'annie')",
+    )
+    .await;
+    holder.execute("ROLLBACK").await.unwrap();
+    let next = at(&database.url).await;
+    assert_eq!(length(&next, c).await, 1);
+}
+
+/// The processes of the server that answer the stores of a database, frozen until this is dropped.
+struct Frozen(Vec<String>);
+
+impl Frozen {
+    async fn of(db: &mut PgConnection) -> Self {
+        let sql = "SELECT pid::text FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name = 'annie' AND query NOT LIKE 'LISTEN%'";
+        let pids = sqlx::query_scalar(sql).fetch_all(db).await.unwrap();
+        let frozen = Self(pids);
+        assert!(!frozen.0.is_empty());
+        frozen.tell("-STOP");
+        frozen
+    }
+
+    fn tell(&self, signal: &str) {
+        assert!(Command::new("kill").arg(signal).args(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.tell("-CONT");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_answers_no_more_costs_a_wait_and_no_append() {
+    let Some(database) = database().await else { return };
+    // What is silent for longer than all patience is tried once more all the same.
+    let options = PostgresOptions { statement_ms_max: 50, connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
+    let c = conversation(1);
+    let epoch = opened(&store, c, "ann", task(1), 1).await;
+    let mut db = beside(&database.url).await;
+    let frozen = Frozen::of(&mut db).await;
+    assert_eq!(commit(&store, owned(c, "ann", epoch, vec![started(task(1), 2)])).await, Ok(Appended { first: Seq(2) }));
+    drop(frozen);
+    // What woke up finds its place taken.
+    store.open_conversations().await.unwrap();
+    assert_eq!(length(&store, c).await, 2);
 }
 
 #[tokio::test]

@@ -181,6 +181,19 @@ async fn a_commit_that_is_dropped_in_the_middle_does_not_block_the_next() {
 }
 
 #[tokio::test]
+async fn a_commit_that_was_given_up_and_is_stored_later_is_among_what_is_open() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    let mut other = beside(folder.path()).await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    let message = inbox(conversation(1), "ann", vec![received(task(1), "a", "x", 1)]);
+    given_up_after(1, store.commit(vec![message])).await;
+    let (open, released) = tokio::join!(store.open_conversations(), other.execute("COMMIT"));
+    released.unwrap();
+    assert_eq!(open.unwrap(), [(conversation(1), user("ann"))]);
+}
+
+#[tokio::test]
 async fn a_todo_and_a_memory_whose_makers_were_given_up_are_found_if_they_are_stored() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
