@@ -20,10 +20,21 @@ pub struct Server {
 impl Server {
     /// Starts a server on this data folder, on a free port, with more arguments and environment.
     pub async fn start(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::start_on(data, 0, arguments, env).await
+    }
+
+    /// The next life of one that was killed: on its folder, where its clients know it.
+    pub async fn again(&self, data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        let port = self.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
+        Self::start_on(data, port, arguments, env).await
+    }
+
+    async fn start_on(data: &Path, port: u16, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        let port = port.to_string();
         let ready = data.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let child = Command::new(env!("CARGO_BIN_EXE_annie"))
-            .args(["--data".as_ref(), data.as_os_str(), "serve".as_ref(), "--port".as_ref(), "0".as_ref()])
+            .args(["--data".as_ref(), data.as_os_str(), "serve".as_ref(), "--port".as_ref(), port.as_ref()])
             .args(["--ready-file".as_ref(), ready.as_os_str()])
             .args(arguments)
             .env_clear()
@@ -107,7 +118,7 @@ pub struct Sse {
 }
 
 impl Sse {
-    fn parse(block: &str) -> Option<Self> {
+    pub fn parse(block: &str) -> Option<Self> {
         let field = |name: &str| block.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
         Some(Self {
             id: field("id:")?.parse().ok()?,

@@ -20,6 +20,11 @@ const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest silence in a stream, in milliseconds: the server sends a comment more often than that.
 const SILENCE_MS_MAX: u64 = 60_000;
 
+/// How often something that broke off is taken up again, and the wait before, in milliseconds: a server that is killed is
+/// back long before.
+pub(super) const RESUMES_MAX: u32 = 30;
+pub(super) const RESUME_MS: u64 = 1_000;
+
 /// A server.
 #[derive(Clone)]
 pub struct Client {
@@ -112,6 +117,27 @@ impl Client {
         self.answer(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Does something that carries an id of its own, so that saying it twice is saying it once. If the connection breaks, nobody
+    /// knows whether it was heard: it is said again until the server answers.
+    ///
+    /// # Errors
+    /// If the server is not there or refuses.
+    pub async fn post_again(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let mut resumes = 0;
+        loop {
+            let request = self.request(Method::POST, path).json(body);
+            let sent = request.timeout(Duration::from_millis(ANSWER_MS_MAX)).send().await;
+            match sent {
+                Ok(response) => return self.read(response).await,
+                Err(error) if resumes < RESUMES_MAX && (resumes > 0 || !error.is_connect()) => {
+                    resumes += 1;
+                    tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
+                }
+                Err(error) => return Err(self.unreachable(&error)),
+            }
+        }
+    }
+
     /// Does something that its own key opens.
     ///
     /// # Errors
@@ -138,8 +164,11 @@ impl Client {
 
     async fn answer(&self, request: RequestBuilder) -> Result<Value, Failure> {
         let request = request.timeout(Duration::from_millis(ANSWER_MS_MAX));
-        let response = refused(request.send().await.map_err(|e| self.unreachable(&e))?).await?;
-        let body = body_of(response).await?;
+        self.read(request.send().await.map_err(|e| self.unreachable(&e))?).await
+    }
+
+    async fn read(&self, response: Response) -> Result<Value, Failure> {
+        let body = body_of(refused(response).await?).await?;
         if body.is_empty() {
             return Ok(Value::Null);
         }
@@ -238,5 +267,32 @@ mod tests {
         let failure = client.get("/api/v1/status").await.unwrap_err();
         assert_eq!(failure.exit, Exit::Unavailable);
         assert!(failure.fix.unwrap().contains("annie serve"));
+    }
+
+    #[tokio::test]
+    async fn what_may_have_been_heard_is_said_again_as_it_was() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        let body = serde_json::json!({"client_id": "the-same"});
+        let server = async {
+            // The first hears it and dies; the second answers.
+            for answer in ["", "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\":true"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut heard = Vec::new();
+                while !heard.ends_with(b"{\"client_id\":\"the-same\"}") {
+                    assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
+                }
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if !answer.is_empty() {
+                    stream.write_all(b"}").await.unwrap();
+                }
+            }
+            drop(listener);
+        };
+        let (answer, ()) = tokio::join!(client.post_again("/", &body), server);
+        assert_eq!(answer.unwrap(), serde_json::json!({"heard": true}));
+        // Who never listened has not heard it.
+        assert_eq!(client.post_again("/", &body).await.unwrap_err().exit, Exit::Unavailable);
     }
 }

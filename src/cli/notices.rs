@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::{
     args::Notifications,
-    client::{Client, ServerEvents},
+    client::{Client, RESUME_MS, RESUMES_MAX, ServerEvents},
     console::tame,
     failure::{Exit, Failure},
     site::Site,
-    talk::{Partner, RESUME_MS, RESUMES_MAX},
+    talk::Partner,
 };
 
 /// Notifications that are read at a time.

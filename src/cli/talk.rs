@@ -13,13 +13,9 @@ use serde_json::{Value, json};
 
 use super::{
     args::{More, Named},
-    client::{Client, ServerEvents, encoded},
+    client::{Client, RESUME_MS, RESUMES_MAX, ServerEvents, encoded},
     failure::{Exit, Failure},
 };
-
-/// How often a broken stream is taken up again, and the wait before, in milliseconds.
-pub(super) const RESUMES_MAX: u32 = 30;
-pub(super) const RESUME_MS: u64 = 1_000;
 
 /// Whom the command line talks to.
 pub enum Partner {
@@ -125,7 +121,7 @@ impl Partner {
                 })
             }
             Self::Server(client) => {
-                let answer = client.post("/api/v1/messages", &body(&say)).await?;
+                let answer = client.post_again("/api/v1/messages", &body(&say)).await?;
                 said(&answer)
                     .ok_or_else(|| Failure::new(Exit::Failure, "the server's acknowledgement is not understood"))
             }
@@ -266,7 +262,8 @@ impl Following {
                 format!("/api/v1/conversations/{conversation}/stream?task={}&after={seen}", encoded(&task.to_string()));
             match client.events(&path).await {
                 Ok(stream) => *events = Some(stream),
-                Err(failure) if failure.exit == Exit::Unavailable && *resumes < RESUMES_MAX && *resumes > 0 => {
+                // Also the first time: it took the message in, and may have died since.
+                Err(failure) if failure.exit == Exit::Unavailable && *resumes < RESUMES_MAX => {
                     *resumes += 1;
                     tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
                 }
@@ -309,4 +306,29 @@ fn decoded(kind: &str, data: &str) -> Option<Seen> {
         return Some(Seen::Draft { task, round, text: draft["text"].as_str()?.to_owned() });
     }
     serde_json::from_str(data).ok().map(|event| Seen::Event(Box::new(event)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_acknowledged_waits_for_a_server_that_is_between_two_lives() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let said = said(&json!({
+            "task_id": TaskId::from_uuid(uuid::Uuid::nil()), "seq": 1,
+            "conversation_id": ConversationId::from_uuid(uuid::Uuid::nil()),
+        }));
+        let partner = Partner::Server(Client::new(&url, None).unwrap());
+        let mut following = partner.follow(&said.expect("an acknowledgement")).await.unwrap();
+        let from = tokio::time::Instant::now();
+        assert_eq!(following.next().await.unwrap_err().exit, Exit::Unavailable);
+        assert!(
+            from.elapsed() >= Duration::from_millis(RESUME_MS * u64::from(RESUMES_MAX - 1)),
+            "{:?}",
+            from.elapsed()
+        );
+    }
 }

@@ -126,7 +126,11 @@ impl<'a> Watch<'a> {
                 let told = format!("the model failed: {}", clipped(&error.to_string(), LINE_CHARS_MAX));
                 self.agent_line("✗", Ink::Bad, &event.agent, &told);
             }
-            EventBody::Resumed { .. } => self.say("↻", Ink::Dim, "taken up again after an interruption"),
+            EventBody::Resumed { .. } => {
+                // What was being written is written anew.
+                self.break_off()?;
+                self.say("↻", Ink::Dim, "taken up again after an interruption");
+            }
             EventBody::Answered { text, .. } => {
                 self.answer(text)?;
                 return Ok(Some(Ending::Answered));
@@ -240,4 +244,50 @@ fn result(event: &Event) -> Option<(Ending, Value)> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use annie_core::{
+        event::ResumeCause,
+        ids::{ConversationId, Seq, TaskId},
+        message::Usage,
+        time::Micros,
+    };
+
+    use super::*;
+    use crate::cli::console::Manner;
+
+    #[test]
+    fn what_was_being_written_when_a_life_ended_is_written_anew_and_stands_once() {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let mut console = Console::into_sinks(Manner::default(), out.clone(), Arc::new(Mutex::new(Vec::new())));
+        console.live = true;
+        let task = TaskId::from_uuid(uuid::Uuid::nil());
+        let event = |seq, body| {
+            Seen::Event(Box::new(Event {
+                conversation: ConversationId::from_uuid(uuid::Uuid::nil()),
+                seq: Seq(seq),
+                at: Micros(0),
+                task,
+                agent: AgentId::orchestrator(),
+                body,
+            }))
+        };
+        let draft = |text: &str| Seen::Draft { task, round: 1, text: text.to_owned() };
+        let answer = EventBody::Answered { text: "Hello Ann".to_owned(), paused: false, usage: Usage::default() };
+        let mut watch = Watch::new(&console);
+        for seen in [
+            draft("Hello"),
+            event(1, EventBody::Resumed { cause: ResumeCause::Restart }),
+            draft("Hello"),
+            draft(" Ann"),
+        ] {
+            assert_eq!(watch.see(&seen).unwrap(), None);
+        }
+        assert_eq!(watch.see(&event(2, answer)).unwrap(), Some(Ending::Answered));
+        assert_eq!(String::from_utf8(out.lock().unwrap().clone()).unwrap(), "Hello\nHello Ann\n");
+    }
 }

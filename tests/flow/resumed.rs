@@ -1,0 +1,240 @@
+//! Streams that a SIGKILL of the server cuts while somebody reads them: over HTTP, over gRPC, and by the command line. Each is
+//! taken up after the restart, and nothing is missing and nothing is there twice.
+
+use std::{
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use annie::grpc::v1::{FollowEventsRequest, events_client::EventsClient, stream_item::Item};
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
+
+use crate::{
+    server::{Server, Sse},
+    world::{PATIENCE, eventually},
+};
+
+const REQUEST: &str =
+    "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
+/// Slow enough that a stream is cut in the middle, and not behind its end.
+const SLOW: [(&str, &str); 1] = [("ANNIE__CHAOS__ENABLED", "true")];
+
+/// What a client has got so far; it is read while more comes.
+#[derive(Clone, Default)]
+struct Got(Arc<Mutex<Vec<(u64, String)>>>);
+
+impl Got {
+    fn add(&self, place: u64, kind: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((place, kind.to_owned()));
+    }
+
+    fn all(&self) -> Vec<(u64, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn last(&self) -> u64 {
+        self.all().last().map_or(0, |(place, _)| *place)
+    }
+
+    fn has_end(&self) -> bool {
+        self.all().iter().any(|(_, kind)| is_end(kind))
+    }
+
+    async fn reaches(&self, count: usize) {
+        eventually("so many events", async || (self.all().len() >= count).then_some(())).await;
+    }
+
+    /// From the first event to the one end, each once.
+    fn check(&self, what: &str) {
+        let all = self.all();
+        let places: Vec<u64> = all.iter().map(|(place, _)| *place).collect();
+        assert_eq!(places, (1..=places.len() as u64).collect::<Vec<_>>(), "{what}: a gap or a repeat in {all:?}");
+        let ends: Vec<&str> = all.iter().map(|(_, kind)| kind.as_str()).filter(|kind| is_end(kind)).collect();
+        assert_eq!(ends, ["answered"], "{what}");
+    }
+}
+
+fn is_end(kind: &str) -> bool {
+    ["answered", "failed", "cancelled"].contains(&kind)
+}
+
+async fn slow(server: &Server) {
+    use annie::grpc::v1::{FaultSpec, InjectRequest, chaos_client::ChaosClient};
+    let spec = FaultSpec {
+        target: "store".to_owned(),
+        place: "commit".to_owned(),
+        deed: "slow".to_owned(),
+        wait_ms: 15,
+        ..FaultSpec::default()
+    };
+    let mut chaos = ChaosClient::connect(server.url.clone()).await.expect("it listens");
+    chaos.inject(InjectRequest { spec: Some(spec) }).await.expect("it is slow now");
+}
+
+async fn start(folder: &Path) -> Server {
+    let server = Server::start(folder, &[], &SLOW).await;
+    slow(&server).await;
+    server
+}
+
+/// Says it; its conversation.
+async fn say(server: &Server) -> String {
+    let (status, said) = server.post("/api/v1/messages", &json!({"text": REQUEST})).await.expect("an answer");
+    assert_eq!(status, 202, "{said}");
+    said["conversation_id"].as_str().expect("an id").to_owned()
+}
+
+/// Reads until the end of the turn or of the connection.
+async fn read_http(url: String, conversation: String, got: Got) {
+    let url = format!("{url}/api/v1/conversations/{conversation}/stream");
+    let asked = reqwest::Client::new().get(url).header("last-event-id", got.last().to_string()).send();
+    let answer = asked.await.expect("a stream");
+    assert_eq!(answer.status(), 200);
+    let (mut bytes, mut text) = (answer.bytes_stream(), Vec::new());
+    while let Some(Ok(chunk)) = bytes.next().await {
+        text.extend_from_slice(&chunk);
+        while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
+            let block: Vec<u8> = text.drain(..end + 2).collect();
+            if let Some(event) = Sse::parse(&String::from_utf8_lossy(&block)) {
+                got.add(event.id, &event.event);
+            }
+        }
+        if got.has_end() {
+            return;
+        }
+    }
+}
+
+/// The same over gRPC.
+async fn read_grpc(url: String, conversation: String, got: Got) {
+    let mut client = EventsClient::connect(url).await.expect("it listens");
+    let wanted = FollowEventsRequest { conversation_id: conversation, after_seq: got.last() };
+    let mut stream = client.follow(wanted).await.expect("a stream").into_inner();
+    while let Ok(Some(item)) = stream.message().await {
+        if let Some(Item::Event(event)) = item.item {
+            got.add(event.seq, &event.kind);
+        }
+        if got.has_end() {
+            return;
+        }
+    }
+}
+
+/// The stream is open when the server is killed, after so many events and wherever it is then.
+async fn cut_and_resume<R: Future<Output = ()> + Send + 'static>(read: impl Fn(String, String, Got) -> R) {
+    for count in [1, 3, 6, 9, 12, 15] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = start(folder.path()).await;
+        let (conversation, got) = (say(&first).await, Got::default());
+        let reading = tokio::spawn(read(first.url.clone(), conversation.clone(), got.clone()));
+        got.reaches(count).await;
+        first.kill();
+        tokio::time::timeout(PATIENCE, reading).await.expect("the connection ends").expect("it reads");
+        assert!(!got.has_end(), "it was not cut at {count}: {:?}", got.all());
+        let second = first.again(folder.path(), &[], &[]).await;
+        let rest = read(second.url.clone(), conversation, got.clone());
+        tokio::time::timeout(PATIENCE, rest).await.expect("it ends");
+        got.check(&format!("killed after {count}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_over_http_that_is_open_when_the_server_is_killed_goes_on_without_a_gap_or_a_repeat() {
+    cut_and_resume(read_http).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_over_grpc_that_is_open_when_the_server_is_killed_goes_on_without_a_gap_or_a_repeat() {
+    cut_and_resume(read_grpc).await;
+}
+
+/// The command line, which is left alone to find its way.
+fn annie(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annie"));
+    command
+        .arg("--data")
+        .arg(folder)
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ask_shows_a_turn_whose_server_is_killed_in_the_middle_to_its_one_end() {
+    for count in [1, 5, 10, 15] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut first = start(folder.path()).await;
+        let mut asking = annie(folder.path(), &["--json", "ask", REQUEST]).spawn().expect("it runs");
+        let mut lines = BufReader::new(asking.stdout.take().expect("its stdout")).lines();
+        let (got, results) = (Got::default(), Arc::new(Mutex::new(Vec::new())));
+        let (gets, adds) = (got.clone(), results.clone());
+        let reading = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let line: Value = serde_json::from_str(&line).expect("JSON");
+                match (line["seq"].as_u64(), line["kind"].as_str()) {
+                    (Some(place), Some(kind)) => gets.add(place, kind),
+                    (None, Some("result")) => adds.lock().unwrap_or_else(PoisonError::into_inner).push(line),
+                    _ => {}
+                }
+            }
+        });
+        got.reaches(count).await;
+        first.kill();
+        let second = first.again(folder.path(), &[], &[]).await;
+        let ended = tokio::time::timeout(PATIENCE, asking.wait_with_output()).await.expect("it ends").expect("it ran");
+        reading.await.expect("it reads");
+        assert!(ended.status.success(), "killed after {count}: {}", String::from_utf8_lossy(&ended.stderr));
+        got.check(&format!("killed after {count}"));
+        let results = results.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        assert!(results.len() == 1 && results[0]["status"] == "completed", "{results:?}");
+        drop(second);
+    }
+}
+
+/// A chat of two lines whose first is being worked on when `meanwhile` happens: what stands on its stdout.
+async fn chat(folder: &Path, meanwhile: impl AsyncFnOnce()) -> String {
+    use tokio::io::AsyncWriteExt;
+    let mut chat = annie(folder, &["chat"]).stdin(Stdio::piped()).spawn().expect("it runs");
+    let mut input = chat.stdin.take().expect("its stdin");
+    let mut told = BufReader::new(chat.stderr.take().expect("its stderr")).lines();
+    input.write_all(format!("{REQUEST}\nwhat tasks are open?\n").as_bytes()).await.expect("it is said");
+    drop(input);
+    // It shows what the turn does.
+    while !told.next_line().await.expect("readable").expect("it goes on").contains("tasks.create") {}
+    meanwhile().await;
+    let drained = tokio::spawn(async move { while let Ok(Some(_)) = told.next_line().await {} });
+    let ended = tokio::time::timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("it ran");
+    drained.await.expect("read to its end");
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert!(ended.status.success(), "{text}");
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chat_whose_server_is_killed_in_an_answer_says_what_it_says_otherwise() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let undisturbed = start(folders[0].path()).await;
+    let wanted = chat(folders[0].path(), async || ()).await;
+    assert!(wanted.contains("PR 42"), "{wanted}");
+    drop(undisturbed);
+    let mut first = start(folders[1].path()).await;
+    let mut second = None;
+    let told = chat(folders[1].path(), async || {
+        first.kill();
+        second = Some(first.again(folders[1].path(), &[], &[]).await);
+    });
+    assert_eq!(told.await, wanted);
+    drop(second);
+}
