@@ -25,11 +25,21 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a server is that takes messages while none of its models answers.
+const TAKES_ONLY: &str = "takes messages, but no backend answers: who waits is told so, the rest is put off";
+
 fn told(url: &str, status: &Value) -> String {
+    let backends = status["backends"].as_array();
+    let is_mute = backends.is_some_and(|all| !all.is_empty() && all.iter().all(|one| one["up"] == false));
+    let state = match (status["ready"] == true, is_mute) {
+        (true, false) => "ready",
+        (true, true) => TAKES_ONLY,
+        (false, _) => "not ready",
+    };
     let number = |key: &str| status[key].as_u64().unwrap_or(0);
     let mut lines = vec![
         format!("server    {url}, version {}, up {}", text(&status["version"]), span(number("uptime_s"))),
-        format!("state     {}", if status["ready"] == true { "ready" } else { "not ready" }),
+        format!("state     {state}"),
         format!("actors    {} alive, {} crashed since the start", number("actors"), number("crashes_total")),
         format!("skills    {}", number("skills")),
         format!("store     {}", text(&status["store"])),
@@ -41,9 +51,10 @@ fn told(url: &str, status: &Value) -> String {
     if status["chaos"] == true {
         lines.push("chaos     enabled: an admin may inject faults here".to_owned());
     }
-    for backend in status["backends"].as_array().into_iter().flatten() {
+    for backend in backends.into_iter().flatten() {
         let (name, model) = (text(&backend["name"]), text(&backend["model"]));
-        lines.push(format!("backend   {name}: {model}, {}", text(&backend["about"])));
+        let down = if backend["up"] == false { "; it does not answer" } else { "" };
+        lines.push(format!("backend   {name}: {model}, {}{down}", text(&backend["about"])));
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
         lines.push(format!("problem   {}", text(problem)));
@@ -79,5 +90,16 @@ mod tests {
         let told = told("http://x", &status);
         assert!(told.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{told}");
         assert!(told.ends_with("backend   offline: planner, not a language model\nproblem   shutting down"), "{told}");
+    }
+
+    #[test]
+    fn a_server_whose_models_are_all_away_does_not_call_itself_ready() {
+        let one = |name: &str, up: bool| serde_json::json!({"name": name, "model": "m", "about": "a model", "up": up});
+        let status = |backends| serde_json::json!({"version": "1", "ready": true, "backends": backends});
+        let away = told("http://x", &status([one("gpu", false), one("cloud", false)]));
+        assert!(away.contains("state     takes messages, but no backend answers"), "{away}");
+        assert!(away.contains("backend   gpu: m, a model; it does not answer"), "{away}");
+        let half = told("http://x", &status([one("gpu", false), one("cloud", true)]));
+        assert!(half.contains("state     ready\n") && half.ends_with("backend   cloud: m, a model"), "{half}");
     }
 }

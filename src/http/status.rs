@@ -44,6 +44,10 @@ pub struct BackendStatus {
     model: String,
     /// What it is, plainly: a language model, or that it is only a planner.
     about: String,
+    /// Whether rounds are expected to be answered there; absent if nobody can tell now. Messages are taken without any, too:
+    /// who waits is told of the failure, and the rest is put off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    up: Option<bool>,
 }
 
 /// How the server is.
@@ -54,7 +58,12 @@ pub struct BackendStatus {
 pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
     let kernel = &state.kernel;
     let health = kernel.health().await;
-    let backends = kernel.models().into_iter();
+    let queue = kernel.queue().await.unwrap_or_default();
+    let up = |name: &str| queue["backends"].as_array()?.iter().find(|b| b["backend"] == name)?["up"].as_bool();
+    let backend = |(name, model, about): (String, String, String)| {
+        let up = up(&name);
+        BackendStatus { name, model, about, up }
+    };
     Json(Status {
         version: VERSION,
         uptime_s: kernel.now().since_ms(state.doors.started_at) / 1_000,
@@ -66,7 +75,7 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         actors: health.actors,
         crashes_total: health.crashes_total,
         skills: kernel.catalog().skills().iter().count(),
-        backends: backends.map(|(name, model, about)| BackendStatus { name, model, about }).collect(),
+        backends: kernel.models().into_iter().map(backend).collect(),
     })
 }
 

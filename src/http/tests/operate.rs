@@ -260,6 +260,25 @@ async fn without_keys_only_this_machine_is_listened_to() {
     assert!(serve(server.state.clone(), open().await.unwrap()).await.is_ok());
 }
 
+#[tokio::test]
+async fn a_server_whose_model_is_away_takes_messages_and_says_that_it_is_away() {
+    let away = || annie_core::message::ModelError::new(annie_core::message::ModelErrorKind::Unavailable, "away");
+    let model = annie_testkit::scripted_model::ScriptedModel::new(move |_, _| Err(away()));
+    let server = Server::start(model).await;
+    assert_eq!(server.get("/api/v1/status").await.1["backends"][0]["up"], true);
+    let mut said = Value::Null;
+    // Every failure is told, until nobody expects an answer any more.
+    for _ in 0..20 {
+        said = server.get("/api/v1/status").await.1;
+        if said["backends"][0]["up"] == false {
+            break;
+        }
+        assert_eq!(server.say(json!({ "text": "hello" })).await["status"], "failed");
+    }
+    assert_eq!((&said["backends"][0]["up"], &said["ready"]), (&json!(false), &json!(true)), "{said}");
+    assert_eq!(server.get("/readyz").await.0, 200);
+}
+
 #[test]
 fn the_interface_is_the_one_that_was_agreed() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
