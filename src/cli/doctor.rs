@@ -163,7 +163,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         Ok(address) => address,
         Err(error) => return Ok(vec![Finding::fault(WHAT, &error.into())]),
     };
-    if address.is_none() && !site.folder.join("annie.db").exists() {
+    if address.is_none() && !site.has_database() {
         let no_data = Finding::ok(WHAT, "not there yet; the first start makes it");
         return Ok(vec![no_data, Finding::ok("clock", now.to_string())]);
     }

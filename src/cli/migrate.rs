@@ -18,7 +18,7 @@ pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
     if wish.from == wish.to {
         return Err(Failure::new(Exit::Usage, "source and target are the same").fix("--from sqlite --to postgres"));
     }
-    if wish.from == Database::Sqlite && !site.folder.join("annie.db").exists() {
+    if wish.from == Database::Sqlite && !site.has_database() {
         let what = format!("there is no database in {}", site.folder.display());
         return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
     }

@@ -138,6 +138,12 @@ impl Site {
         })
     }
 
+    /// Whether the data folder has a database of its own.
+    #[must_use]
+    pub fn has_database(&self) -> bool {
+        self.folder.join("annie.db").exists()
+    }
+
     /// The store, for commands that need no kernel.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::{
 use super::*;
 use crate::{auth::Auth, door::AppState};
 
+mod doctor;
 mod work;
 
 const REQUEST: &str =

@@ -16,14 +16,22 @@ use crate::{
 /// Rows and events that are named; the rest is counted.
 const NAMED_MAX: usize = 5;
 
-/// Looks, and puts right if that is asked for. Nobody else may use the store meanwhile.
+/// Looks, and puts right if that is asked for. Nobody else may use the store meanwhile. One that does not answer is a finding.
 ///
 /// # Errors
-/// If a server runs on it, or it does not answer.
+/// If a server runs on it.
 pub async fn run(site: &Site, wish: &args::Doctor) -> Result<Vec<Finding>, Failure> {
     if let Some(client) = site.server().await? {
         let failure = Failure::new(Exit::Unavailable, format!("a server uses this data, at {}", client.url()));
         return Err(failure.fix("stop it first: it would write while its log is read"));
+    }
+    Ok(looked(site, wish).await.unwrap_or_else(|failure| vec![Finding::fault("log", &failure)]))
+}
+
+async fn looked(site: &Site, wish: &args::Doctor) -> Result<Vec<Finding>, Failure> {
+    if site.loaded.config.store.address(&site.loaded.environment)?.is_none() && !site.has_database() {
+        // Opening it would make it.
+        return Ok(vec![Finding::ok("log", "there is none yet")]);
     }
     let store = site.store().await?;
     let found = look(store.as_ref(), wish.repair).await;
