@@ -123,7 +123,10 @@ impl<M: Named + Send + 'static> Addr<M> {
             && let Some(again) = msg.again()
         {
             match mail.at("arrival", msg.name()) {
-                FaultAction::Twice => self.put(again, depth_max)?,
+                FaultAction::Twice => {
+                    // Nobody asked for room for the second one.
+                    self.put(again, usize::MAX)?;
+                }
                 FaultAction::Slow { wait_ms } => return self.put_late(msg, depth_max, wait_ms),
                 _ => {}
             }
