@@ -201,6 +201,35 @@ async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_l
 }
 
 #[tokio::test]
+async fn the_result_of_a_run_that_was_cut_off_with_its_turn_finds_its_way() {
+    let mut parts = WorldParts::new(|request, _| {
+        Ok(match request.messages.last() {
+            Some(Message::User { text, .. }) if text.starts_with("order") => {
+                calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "the coffee"}}))])
+            }
+            _ => secretary(request),
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    let grant: Arc<std::sync::Mutex<Option<OperationGrant>>> = Arc::default();
+    let given = grant.clone();
+    parts.skills = Arc::new(FakeSkills::new(move |call| {
+        *given.lock().expect("not poisoned") = Some(call.operation.clone());
+        Deed::Hang
+    }));
+    let world = parts.start().await;
+    let said = world.say("order coffee").await;
+    let OperationGrant { id, key, .. } =
+        eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await;
+    assert!(world.kernel.cancel(own(), said.task, "test").await.expect("heard"));
+    world.final_of(said.conversation, said.task).await;
+    let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
+    assert!(world.answer(&came).await.contains("Delivered."));
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
 async fn an_operation_expires_by_itself() {
     let (parts, _clock) = parts(60);
     let world = parts.start().await;

@@ -1,5 +1,7 @@
 //! Long-running operations as doors see them (S3 6.5): what is awaited, the key of one, and the result that comes.
 
+use std::collections::HashSet;
+
 use annie_core::{
     event::Scope,
     ids::{OperationId, UserId},
@@ -96,12 +98,13 @@ impl Kernel {
     async fn finish_broken_off(&self, id: OperationId, result: &OperationResult) -> Result<Submitted, KernelError> {
         let (task, intent) = self.run_of(id).await?.ok_or(KernelError::NotFound("operation"))?;
         match intent.state {
-            IntentState::Planned | IntentState::Started => {
+            IntentState::Done => return Err(KernelError::NotFound("operation")),
+            IntentState::Planned | IntentState::Started if !task.state.is_ended() => {
                 let why = "the run that started the operation is not over yet; send the result again";
                 return Err(KernelError::Unavailable(why.to_owned()));
             }
-            IntentState::Done => return Err(KernelError::NotFound("operation")),
-            IntentState::Unknown => {}
+            // Nobody told how a run ended that was cut off with its agent or its turn.
+            IntentState::Planned | IntentState::Started | IntentState::Unknown => {}
         }
         let row = OperationRow {
             id,
@@ -123,17 +126,23 @@ impl Kernel {
 
     /// The run that may have started an operation, among those of the newest tasks.
     async fn run_of(&self, id: OperationId) -> Result<Option<(TaskRow, IntentRow)>, KernelError> {
-        let (mut before, mut seen) = (Micros(i64::MAX), 0);
-        while seen < RUNS_TASKS_MAX {
+        let (mut before, mut seen) = (Micros(i64::MAX), HashSet::new());
+        while seen.len() < RUNS_TASKS_MAX {
             let page = self.wiring.store.tasks(Scope::Operator, false, before, PAGE_MAX).await?;
-            let Some(last) = page.last() else { return Ok(None) };
-            (before, seen) = (last.received_at, seen + page.len());
-            for task in page.into_iter().filter(|task| task.started_at.is_some()) {
+            let known = seen.len();
+            let oldest = page.last().map_or(before, |task| task.received_at);
+            let is_last = page.len() < PAGE_MAX as usize;
+            for task in page.into_iter().filter(|task| seen.insert(task.id) && task.started_at.is_some()) {
                 let intents = self.wiring.store.intents(task.id).await?;
                 if let Some(intent) = intents.into_iter().find(|i| OperationId::for_intent(i.id) == id) {
                     return Ok(Some((task, intent)));
                 }
             }
+            if is_last {
+                break;
+            }
+            // Others of the same instant may be on the next page; a page of nothing but known ones is passed over.
+            before = if seen.len() > known { Micros(oldest.0.saturating_add(1)) } else { oldest };
         }
         Ok(None)
     }

@@ -20,7 +20,7 @@ use crate::{
     jobs,
     log_writer::{LogError, append},
     observe::Handle,
-    scheduler::{Place, SchedulerMsg},
+    scheduler::{Place, SchedulerMsg, Steering},
     wiring::Wiring,
 };
 
@@ -269,8 +269,11 @@ async fn room(
         // If it is lost, nobody can wait for it: it is over in a moment.
         wiring.scheduler.tell(SchedulerMsg::Order { task, user: message.user.clone() });
         Ok(None)
-    } else if message.steer && message.conversation.is_some() {
-        may_steer(wiring, conversation, task, &message.user).await.map(|()| None)
+    } else if message.steer
+        && message.conversation.is_some()
+        && steering(wiring, conversation, task, &message.user).await? == Steering::Joins
+    {
+        Ok(None)
     } else {
         place(wiring, task, conversation, priority, message).await.map(Some)
     }
@@ -313,19 +316,20 @@ async fn is_order(wiring: &Wiring, message: &Submission, conversation: Conversat
     }
 }
 
-async fn may_steer(
+async fn steering(
     wiring: &Wiring,
     conversation: ConversationId,
     task: TaskId,
     user: &UserId,
-) -> Result<(), KernelError> {
+) -> Result<Steering, KernelError> {
     let wait = Duration::from_millis(ADMIT_MS_MAX);
     let ask = |reply| SchedulerMsg::Steer { conversation, task, user: user.clone(), reply };
     let answer = wiring.scheduler.call(wait, ask).await;
     match answer {
         Ok(Err(retry_after_ms)) => Err(KernelError::TooSoon { retry_after_ms }),
+        Ok(Ok(steering)) => Ok(steering),
         // Between two lives of the scheduler nobody counts.
-        Ok(Ok(())) | Err(_) => Ok(()),
+        Err(_) => Ok(Steering::Joins),
     }
 }
 

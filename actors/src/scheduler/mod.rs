@@ -40,6 +40,7 @@ pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
 use serde_json::Value;
 pub use show::{Stand, StandState};
 use steer::Steers;
+pub use steer::Steering;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -132,7 +133,7 @@ pub enum SchedulerMsg {
         /// Whose.
         user: UserId,
         /// Whom to answer; if not, when to ask again, in milliseconds.
-        reply: oneshot::Sender<Result<(), u64>>,
+        reply: oneshot::Sender<Result<Steering, u64>>,
     },
     /// Asks how tasks stand.
     Stand {
@@ -332,12 +333,8 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         }
         SchedulerMsg::Order { task, user } => desk.set_aside(task, user, now),
         SchedulerMsg::Steer { conversation, task, user, reply } => {
-            let answer = state.steers.admit(conversation, now);
-            if answer.is_ok() {
-                desk.set_aside(task, user, now);
-            }
             // Whoever asked may have left; then the task is never stored, and is forgotten.
-            let _ = reply.send(answer);
+            let _ = reply.send(state.steers.steer(desk, conversation, task, user, now));
         }
         SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),

@@ -2,20 +2,51 @@
 
 use std::collections::HashMap;
 
-use annie_core::{ids::ConversationId, time::Micros};
+use annie_core::{
+    ids::{ConversationId, TaskId, UserId},
+    time::Micros,
+};
+
+use super::desk::Desk;
 
 /// The shortest time between two messages that steer a conversation, in milliseconds.
 const STEER_MS_MIN: u64 = 2_000;
 /// Conversations that are remembered.
 const STEERS_MAX: usize = 10_000;
 
+/// What becomes of a message that is to steer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Steering {
+    /// It joins a turn that works, and takes no place of its own.
+    Joins,
+    /// Nothing works there that could hear it: it is a turn of its own, and needs a place like any other.
+    OwnTurn,
+}
+
 /// When conversations were last steered.
 #[derive(Debug, Default)]
 pub(super) struct Steers(HashMap<ConversationId, Micros>);
 
 impl Steers {
+    /// Whether a message may steer a conversation now; if not, when to ask again, in milliseconds.
+    pub fn steer(
+        &mut self,
+        desk: &mut Desk,
+        conversation: ConversationId,
+        task: TaskId,
+        user: UserId,
+        now: Micros,
+    ) -> Result<Steering, u64> {
+        if !desk.works_on(conversation) {
+            return Ok(Steering::OwnTurn);
+        }
+        self.admit(conversation, now)?;
+        desk.set_aside(task, user, now);
+        Ok(Steering::Joins)
+    }
+
     /// Whether one more is welcome now; if not, when, in milliseconds from now.
-    pub fn admit(&mut self, conversation: ConversationId, now: Micros) -> Result<(), u64> {
+    fn admit(&mut self, conversation: ConversationId, now: Micros) -> Result<(), u64> {
         let left_ms = |at: Micros| if at > now { 0 } else { STEER_MS_MIN.saturating_sub(now.since_ms(at)) };
         if let Some(wait_ms) = self.0.get(&conversation).map(|at| left_ms(*at)).filter(|ms| *ms > 0) {
             return Err(wait_ms);
@@ -28,6 +59,14 @@ impl Steers {
         }
         self.0.insert(conversation, now);
         Ok(())
+    }
+}
+
+impl Desk {
+    /// Whether a task of a conversation works, or is about to. Before the open tasks are known nobody is turned away.
+    fn works_on(&self, conversation: ConversationId) -> bool {
+        let mut of_it = self.entries.values().filter(|e| e.waiting.conversation == conversation);
+        !self.is_loaded || of_it.any(|e| !e.is_blocked())
     }
 }
 

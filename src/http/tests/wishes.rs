@@ -114,6 +114,25 @@ async fn a_turn_that_was_steered_a_moment_ago_is_not_steered_again() {
 }
 
 #[tokio::test]
+async fn a_message_that_finds_nothing_to_steer_takes_a_place_like_any_other() {
+    let server = Server::start(echo()).await;
+    // While somebody speaks, what comes waits.
+    assert_eq!(server.post("/api/v1/gate/hold", json!({ "holder": "ann", "ttl_ms": 60_000 })).await.0, 200);
+    let mut refused = None;
+    for n in 1..200 {
+        let id = format!("conv_{n:032x}");
+        let steer = json!({ "text": "x", "conversation_id": id, "steer": true });
+        let (status, answer) = server.post("/api/v1/messages", steer).await;
+        if status != 202 {
+            refused = Some((status, answer));
+            break;
+        }
+    }
+    let (status, answer) = refused.expect("a user's places are counted");
+    assert_eq!((status, &answer["code"]), (429, &json!("queue_full")), "{answer}");
+}
+
+#[tokio::test]
 async fn what_was_spoken_needs_its_scope_and_runs_at_once() {
     let server = Server::start(echo()).await;
     let spoken = json!({ "text": "hello", "source": "voice" });

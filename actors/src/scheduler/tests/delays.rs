@@ -3,7 +3,7 @@
 use annie_core::event::Priority;
 
 use super::{
-    super::{SchedulerMsg, StandState, Verdict},
+    super::{SchedulerMsg, StandState, Steering, Verdict},
     world::{New, Parts, conversation, task, user},
 };
 
@@ -109,7 +109,7 @@ async fn a_lifted_task_goes_before_its_former_equals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_is_steered_once_in_two_seconds() {
+async fn a_conversation_is_steered_once_in_two_seconds_and_only_while_something_works_there() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let steer = async || {
         let wait = std::time::Duration::from_secs(1);
@@ -117,10 +117,16 @@ async fn a_conversation_is_steered_once_in_two_seconds() {
         let ask = |reply| SchedulerMsg::Steer { conversation, task, user, reply };
         world.scheduler.call(wait, ask).await.expect("answered")
     };
-    assert_eq!(steer().await, Ok(()));
+    for _ in 0..3 {
+        assert_eq!(steer().await, Ok(Steering::OwnTurn), "there is nothing to steer, and it needs a place");
+    }
+    let _busy = world.take(1, NORMAL, &[]).await;
+    assert_eq!(steer().await, Ok(Steering::Joins));
     assert!(steer().await.is_err_and(|ms| (1..=2_000).contains(&ms)));
     world.pass_ms(2_000).await;
-    assert_eq!(steer().await, Ok(()));
+    assert_eq!(steer().await, Ok(Steering::Joins));
+    world.tell(SchedulerMsg::Hold { task: task(1), held: true });
+    assert_eq!(steer().await, Ok(Steering::OwnTurn), "what is held back hears nothing");
 }
 
 #[tokio::test(start_paused = true)]
