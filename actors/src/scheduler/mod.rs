@@ -39,8 +39,8 @@ pub(crate) use permit::acquire;
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
 use serde_json::Value;
 pub use show::{Stand, StandState};
-use steer::Steers;
 pub use steer::Steering;
+use steer::Steers;
 use tokio::sync::oneshot;
 
 use crate::{
