@@ -380,7 +380,7 @@ mod tests {
         connections.idle_max = Duration::ZERO;
         connections.rows("asking", "SELECT 1", Bound::default).await.unwrap();
         let first = connections.idle.lock().connections[0].0.backend;
-        let tell = |signal| Command::new("kill").args([signal, &first.pid.to_string()]).status().unwrap();
+        let tell = |signal: &str| Command::new("kill").args([signal, &first.pid.to_string()]).status().unwrap();
         tell("-STOP");
         let asked = timeout(LONG, connections.rows("asking", "SELECT 1", Bound::default)).await;
         tell("-CONT");
