@@ -5,6 +5,7 @@
 //! records, shown, and resumable; it never takes its neighbours along (invariant 11).
 
 mod others;
+mod quarantine;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -17,6 +18,8 @@ use annie_core::{
     ids::{ConversationId, Incarnation, TaskId, UserId},
     ports::{StoreError, StoreErrorKind},
 };
+use others::{Looked, Whose};
+use quarantine::{park_open, parked, quarantine};
 use ractor::ActorId;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -25,7 +28,6 @@ use crate::{
     engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg},
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
-    park::park,
     supervise::{Budget, BudgetLimits, stop_child},
     tasks::{Tasks, caught},
     wiring::Wiring,
@@ -44,8 +46,6 @@ const DEPRIVED_MS_MIN: u64 = 20;
 const DEPRIVED_MS_MAX: u64 = 2_000;
 /// Its waits grow while they come close together.
 const WAITS: BudgetLimits = BudgetLimits { restarts_max: 20, window_ms: 60_000 };
-/// How long a conversation stays parked whose failures could not be stored, in milliseconds.
-const PARK_AGAIN_MS: u64 = 1_000;
 
 /// What it hears.
 pub enum ConversationsMsg {
@@ -96,9 +96,11 @@ pub enum ConversationsMsg {
     Fenced {
         /// Which.
         conversation: ConversationId,
-        /// Whether it is another process; if not, only a former life of this one.
-        by_another: Result<bool, StoreError>,
+        /// Who.
+        whose: Result<Whose, StoreError>,
     },
+    /// What other processes did to the conversations that are awake here.
+    Looked(Result<Looked, StoreError>),
     /// A conversation that another process had taken over has ended its work, or is ours again, or lies there.
     Found {
         /// Which.
@@ -134,6 +136,7 @@ impl Named for ConversationsMsg {
             Self::MayHibernate { .. } => "MayHibernate",
             Self::StartAgain(_) => "StartAgain",
             Self::Fenced { .. } => "Fenced",
+            Self::Looked(_) => "Looked",
             Self::Found { .. } => "Found",
             Self::Parked { .. } => "Parked",
             Self::Resume { .. } => "Resume",
@@ -152,6 +155,10 @@ struct Seat {
     addr: Option<Addr<EngineMsg>>,
     /// Wake-ups sent to its present life, and what was asked of its tasks: none of both is to be left lying.
     wakes_sent: u64,
+    /// A message came here while its present life was awake.
+    has_news: bool,
+    /// Another process has it, and its present life does not know.
+    is_elsewhere: bool,
     budget: Budget,
     waits: Budget,
     /// Why its last life ended, if not in good order, and over which task.
@@ -167,8 +174,10 @@ pub(crate) struct ConversationsState {
     cells: HashMap<ActorId, ConversationId>,
     quarantine: BTreeMap<ConversationId, UserId>,
     /// Conversations for which there was no room.
-    waiting: VecDeque<(ConversationId, UserId)>,
+    waiting: VecDeque<(ConversationId, UserId, Option<ResumeCause>)>,
     tasks: Tasks<Work>,
+    /// Another process was heard while it was looked what others did.
+    look_again: bool,
     /// Before the first scan is done, what is open was open when the process started.
     booted: bool,
     /// Whom the next scan wakes, and whom the one under way.
@@ -194,6 +203,7 @@ enum Work {
     Scan,
     ScanLater,
     Listen,
+    Look,
     Backoff(ConversationId),
     Whose(ConversationId),
     Lost(ConversationId),
@@ -218,6 +228,7 @@ impl Node for Conversations {
             quarantine: BTreeMap::new(),
             waiting: VecDeque::new(),
             tasks: Tasks::of(ctx.cell()),
+            look_again: false,
             booted: false,
             wanted: Wanted::default(),
             scanning: Wanted::default(),
@@ -244,12 +255,8 @@ impl Node for Conversations {
                 state.wanted.all = true;
                 scan(ctx, state);
             }
-            ConversationsMsg::Woken => {
-                // What nobody here is awake for is its own process's, or is found at the next start.
-                let awake = state.seats.iter().filter(|(_, seat)| seat.addr.is_some()).map(|(id, _)| *id);
-                state.wanted.doubted.extend(awake);
-                scan(ctx, state);
-            }
+            ConversationsMsg::Woken => others::heard(ctx, state),
+            ConversationsMsg::Looked(seen) => others::looked(ctx, state, seen),
             ConversationsMsg::Doubt(conversations) => {
                 state.wanted.doubted.extend(conversations);
                 scan(ctx, state);
@@ -274,8 +281,8 @@ impl Node for Conversations {
                     start(ctx, state, conversation).await;
                 }
             }
-            ConversationsMsg::Fenced { conversation, by_another } => {
-                others::fenced(ctx, state, conversation, by_another).await;
+            ConversationsMsg::Fenced { conversation, whose } => {
+                others::fenced(ctx, state, conversation, whose).await;
             }
             ConversationsMsg::Found { conversation, lies } => {
                 state.tasks.remove(&Work::Lost(conversation));
@@ -317,7 +324,7 @@ impl Node for Conversations {
         }
         if ended.kind == EndKind::Done {
             // An Engine that ends by itself was fenced.
-            others::ask_whose(ctx, state, conversation);
+            others::ask_whose(ctx, state, conversation, 0);
             return Ok(());
         }
         if let EndKind::Deprived(why) = &ended.kind {
@@ -343,8 +350,9 @@ impl Node for Conversations {
     }
 
     fn view(state: &ConversationsState) -> Value {
+        let elsewhere = state.seats.values().filter(|seat| seat.is_elsewhere).count();
         json!({
-            "awake": state.cells.len(), "waiting_for_room": state.waiting.len(),
+            "awake": state.cells.len(), "elsewhere": elsewhere, "waiting_for_room": state.waiting.len(),
             "quarantine": state.quarantine.keys().collect::<Vec<_>>()
         })
     }
@@ -416,11 +424,9 @@ async fn scanned(
         if !wanted.all && !wanted.doubted.contains(&conversation) {
             continue;
         }
-        if first && !state.seats.contains_key(&conversation) {
-            let seat = new_seat(user.clone(), Some(ResumeCause::Restart));
-            state.seats.insert(conversation, seat);
+        if take_seat(state, conversation, &user, first.then_some(ResumeCause::Restart)) {
+            wake(ctx, state, conversation, user, None).await;
         }
-        wake(ctx, state, conversation, user, None).await;
     }
     if !state.wanted.is_nobody() {
         scan(ctx, state);
@@ -429,7 +435,18 @@ async fn scanned(
 
 fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
     let (budget, waits) = (Budget::new(BUDGET), Budget::new(WAITS));
-    Seat { user, addr: None, wakes_sent: 0, budget, waits, cause, blamed: None, at_work: AtWork::default() }
+    Seat {
+        user,
+        addr: None,
+        wakes_sent: 0,
+        has_news: false,
+        is_elsewhere: false,
+        budget,
+        waits,
+        cause,
+        blamed: None,
+        at_work: AtWork::default(),
+    }
 }
 
 async fn wake(
@@ -439,7 +456,7 @@ async fn wake(
     user: UserId,
     event: Option<Arc<Event>>,
 ) {
-    let awake = state.seats.get(&conversation).is_some_and(|s| s.addr.is_some());
+    let awake = state.seats.get(&conversation).is_some_and(|s| s.addr.is_some() && !s.is_elsewhere);
     if !awake && event.is_some() {
         // Its thawing reads the message from the log.
         engine(ctx, state, conversation, user).await;
@@ -451,7 +468,29 @@ async fn wake(
         && let Some(seat) = state.seats.get_mut(&conversation)
     {
         seat.wakes_sent += 1;
+        seat.has_news = true;
     }
+}
+
+/// Gives a conversation its seat, with the cause that a life before it ended by. False if there is no room: then it waits.
+fn take_seat(
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: &UserId,
+    cause: Option<ResumeCause>,
+) -> bool {
+    if state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation) {
+        return true;
+    }
+    if state.seats.len() < state.wiring.limits.engines_max {
+        state.seats.insert(conversation, new_seat(user.clone(), cause));
+        return true;
+    }
+    match state.waiting.iter_mut().find(|(waits, ..)| *waits == conversation) {
+        Some((.., known)) => *known = known.or(cause),
+        None => state.waiting.push_back((conversation, user.clone(), cause)),
+    }
+    false
 }
 
 /// The Engine of a conversation, thawed if need be. Nothing if it is parked, backing off, or there is no room.
@@ -465,14 +504,15 @@ async fn engine(
         park_open(ctx, state, conversation);
         return None;
     }
-    if !state.seats.contains_key(&conversation) {
-        if state.seats.len() >= state.wiring.limits.engines_max {
-            if !state.waiting.iter().any(|(c, _)| *c == conversation) {
-                state.waiting.push_back((conversation, user));
-            }
-            return None;
-        }
-        state.seats.insert(conversation, new_seat(user, None));
+    if !take_seat(state, conversation, &user, None) {
+        return None;
+    }
+    if let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.is_elsewhere)
+        && let Some(shut_out) = seat.addr.take()
+    {
+        // Whatever it does now is refused.
+        state.cells.remove(&shut_out.cell.get_id());
+        shut_out.cell.stop(None);
     }
     if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
         && !state.tasks.contains(&Work::Backoff(conversation))
@@ -492,6 +532,7 @@ async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, con
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
             seat.wakes_sent = 0;
+            (seat.has_news, seat.is_elsewhere) = (false, false);
             (seat.cause, seat.blamed) = (None, None);
             seat.addr = Some(addr);
         }
@@ -532,45 +573,9 @@ fn may_hibernate(
 /// Lets in who waits, while there is room. One that came in by another way meanwhile takes up none.
 async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     while state.seats.len() < state.wiring.limits.engines_max
-        && let Some((conversation, user)) = state.waiting.pop_front()
+        && let Some((conversation, user, cause)) = state.waiting.pop_front()
     {
+        take_seat(state, conversation, &user, cause);
         wake(ctx, state, conversation, user, None).await;
     }
-}
-
-/// Out of budget: parked, not restarted. What is open in it becomes visible failures.
-fn quarantine(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    let Some(seat) = state.seats.remove(&conversation) else { return };
-    tracing::error!(%conversation, "the engine dies too often: the conversation is parked");
-    metrics::counter!("annie_conversations_quarantined_total").increment(1);
-    state.quarantine.insert(conversation, seat.user);
-    park_open(ctx, state, conversation);
-}
-
-/// Fails what is open in a parked conversation: when it is parked, and when a new message comes for it.
-fn park_open(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    let Some(user) = state.quarantine.get(&conversation).cloned() else { return };
-    let (wiring, me) = (state.wiring.clone(), ctx.me());
-    state.tasks.spawn(Work::Park(conversation), async move {
-        let outcome = caught(park(&wiring, conversation, &user)).await.unwrap_or_else(Err);
-        if outcome.is_err() {
-            tokio::time::sleep(Duration::from_millis(PARK_AGAIN_MS)).await;
-        }
-        me.tell(ConversationsMsg::Parked { conversation, outcome });
-    });
-}
-
-/// A store that cannot take the failures is to blame for the deaths as well: the conversation goes on.
-async fn parked(
-    ctx: &Context<Conversations>,
-    state: &mut ConversationsState,
-    conversation: ConversationId,
-    outcome: Result<(), String>,
-) {
-    state.tasks.remove(&Work::Park(conversation));
-    let Err(why) = outcome else { return };
-    let Some(user) = state.quarantine.remove(&conversation) else { return };
-    tracing::warn!(%conversation, why, "the store does not even take its failures: the conversation is tried again");
-    state.seats.insert(conversation, new_seat(user, Some(ResumeCause::Crash)));
-    start(ctx, state, conversation).await;
 }

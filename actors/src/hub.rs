@@ -79,6 +79,14 @@ impl Hub {
         }
     }
 
+    /// Something may be stored in these that nobody here was told of: who listens reads the log.
+    pub fn unsure_of(&self, is_meant: impl Fn(ConversationId) -> bool) {
+        for topic in self.topics.iter().filter(|topic| is_meant(*topic.key())) {
+            // Nobody may listen any more.
+            let _ = topic.live.send(Live::Unsure);
+        }
+    }
+
     /// Whether this user listens: not whoever looks on as an operator.
     #[must_use]
     pub fn is_heard_by(&self, conversation: ConversationId, user: &UserId) -> bool {

@@ -297,7 +297,7 @@ impl Node for Engine {
             "conversation": state.conv.id, "user": state.conv.user, "epoch": state.epoch, "seq": state.conv.seq,
             "inbox": state.conv.inbox.len(), "orders": state.conv.orders.len(), "turns": turns,
             "paused": state.conv.paused.is_some(), "tasks": state.tasks.len(), "snapshot_at": state.snapshot_at,
-            "read_at_birth": state.read_at_birth
+            "read_at_birth": state.read_at_birth, "read_to": state.read_to
         })
     }
 }
@@ -367,12 +367,20 @@ async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<
     match event {
         Some(event) => take_in(state, &event),
         None => {
-            for event in thaw::received_since(ctx, state).await? {
-                take_in(state, &event);
+            let read = thaw::received_since(ctx, state).await?;
+            for event in &read.messages {
+                take_in(state, event);
             }
+            all_known(state, read.to);
         }
     }
     record::go_on(ctx, state).await
+}
+
+/// All messages up to a place are known.
+fn all_known(state: &mut EngineState, to: Seq) {
+    state.read_to = to.max(state.read_to);
+    state.woken = state.woken.split_off(&Seq(state.read_to.0 + 1));
 }
 
 /// Takes in a message, unless this life knows it already.

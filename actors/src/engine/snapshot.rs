@@ -13,7 +13,7 @@ use annie_core::{
     turn::STATE_VERSION,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, record, take_in, thaw};
+use super::{Engine, EngineMsg, EngineState, EngineTask, record, all_known, take_in, thaw};
 use crate::{
     conversations::ConversationsMsg,
     observe::{Context, NodeError},
@@ -85,9 +85,7 @@ pub(super) async fn kept(
         take_in(state, event);
     }
     let has_news = state.woken.len() > knew;
-    // All messages up to there are known.
-    state.read_to = seq.max(state.read_to);
-    state.woken = state.woken.split_off(&Seq(state.read_to.0 + 1));
+    all_known(state, seq);
     if has_news { record::go_on(ctx, state).await } else { Ok(()) }
 }
 
@@ -102,7 +100,7 @@ pub(super) async fn keep_at_leave(ctx: &Context<Engine>, state: &mut EngineState
     let (id, user) = (state.conv.id, state.conv.user.clone());
     let is_known = |event: &Event| event.seq <= state.read_to || state.woken.contains(&event.seq);
     match thaw::received_since(ctx, state).await {
-        Ok(received) if received.iter().all(is_known) => {}
+        Ok(read) if read.messages.iter().all(is_known) => {}
         Ok(_) => {
             state.wiring.conversations.tell(ConversationsMsg::Wake { conversation: id, user, event: None });
             return Ok(());

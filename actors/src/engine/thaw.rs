@@ -125,11 +125,19 @@ async fn read_after(
     }
 }
 
-/// The messages behind the place up to which this life has read.
-pub(super) async fn received_since(ctx: &Context<Engine>, state: &EngineState) -> Result<Vec<Event>, NodeError> {
+/// What stands behind the place up to which this life has read.
+pub(super) struct Read {
+    pub messages: Vec<Event>,
+    /// The last event's place.
+    pub to: Seq,
+}
+
+/// Reads on behind the place up to which this life has read.
+pub(super) async fn received_since(ctx: &Context<Engine>, state: &EngineState) -> Result<Read, NodeError> {
     let store = state.wiring.store.clone();
     let read = read_after(store.as_ref(), state.conv.id, &state.conv.user, state.read_to);
-    let mut events = ctx.wait_for(read).await?;
-    events.retain(|e| matches!(e.body, EventBody::Received(_)));
-    Ok(events)
+    let mut messages = ctx.wait_for(read).await?;
+    let to = messages.last().map_or(state.read_to, |event| event.seq);
+    messages.retain(|e| matches!(e.body, EventBody::Received(_)));
+    Ok(Read { messages, to })
 }

@@ -60,19 +60,29 @@ pub async fn a_store_that_nobody_touched_is_as_its_log_says(store: Arc<dyn Store
 }
 
 /// Something that changes a database beside its store.
-trait Hand {
+pub trait Hand {
     async fn tell(&mut self, sql: &str);
+    /// The one text that answers a question.
+    async fn ask(&mut self, sql: &str) -> String;
 }
 
 impl Hand for SqliteConnection {
     async fn tell(&mut self, sql: &str) {
         self.execute(AssertSqlSafe(sql)).await.unwrap();
     }
+
+    async fn ask(&mut self, sql: &str) -> String {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(self).await.unwrap()
+    }
 }
 
 impl Hand for PgConnection {
     async fn tell(&mut self, sql: &str) {
         self.execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+
+    async fn ask(&mut self, sql: &str) -> String {
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(self).await.unwrap()
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod examine;
 mod fence;
+mod golden;
 mod histories;
 mod intents;
 mod letters;

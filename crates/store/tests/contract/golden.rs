@@ -1,0 +1,149 @@
+//! Every JSON text that a store keeps beside the log stays readable for ever. `tests/golden/json_v1` holds one for each column,
+//! as its first version wrote it. These files are never changed; a shape that is written otherwise gets a new folder, and the
+//! old ones are read all the same. (Events and snapshots have theirs in core.)
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use annie_core::{
+    event::Scope,
+    ports::{ApiKey, MemoryCategory, MemoryQuery, NewMemory, NewTodo, Store},
+    time::Micros,
+};
+use annie_testkit::postgres::database;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use tempfile::TempDir;
+
+use crate::{
+    examine::Hand,
+    make::*,
+    sqlite_only::{beside, open},
+    stores::at,
+};
+
+/// The texts of a version, by table and column.
+fn golden(version: &str) -> BTreeMap<(String, String), String> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version);
+    let file = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let (table, column) = name.split_once('.').unwrap();
+        ((table.to_owned(), column.to_owned()), fs::read_to_string(&path).unwrap().trim_end().to_owned())
+    };
+    fs::read_dir(folder).unwrap().map(|entry| file(entry.unwrap().path())).collect()
+}
+
+/// Writes what the golden files of the present version hold, one row each.
+async fn write(store: &dyn Store) {
+    let c = conversation(1);
+    let epoch = opened(store, c, "ann", task(1), 1).await;
+    let waits = received_as(task(3), 2, |inbound| inbound.after = vec![task(2)]);
+    let dies = vec![waits, started(task(1), 3), died(task(1), letter(1, None), 4)];
+    commit(store, owned(c, "ann", epoch, dies)).await.unwrap();
+    let word = store.outbox(9).await.unwrap().remove(0);
+    store.notify(user("ann"), "Sorry.".into(), vec![(word.id, word.task)], Micros(5)).await.unwrap().unwrap();
+    let words = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+    let todo = NewTodo { title: "t".into(), tags: words("home", "\"now\" ü"), ..NewTodo::default() };
+    store.create_todo(user("ann"), intent(1), todo, Micros(1)).await.unwrap();
+    let (content, category) = ("x".to_owned(), MemoryCategory::Fact);
+    let memory = NewMemory { content, tags: words("work", "a\\b"), category, importance: 0.5 };
+    store.save_memory(user("ann"), intent(2), memory, Micros(1)).await.unwrap();
+    let key = ApiKey {
+        id: "k1".into(),
+        name: "laptop".into(),
+        user: user("ann"),
+        secret_sha256: vec![0; 32],
+        scopes: words("chat", "jobs:read"),
+        created_at: Micros(1),
+        expires_at: None,
+        last_used_at: None,
+        revoked_at: None,
+    };
+    store.put_key(key).await.unwrap();
+}
+
+/// What a store reads out of each of these columns, written as JSON by the test's own hand.
+async fn read(store: &dyn Store, table: &str, column: &str) -> serde_json::Value {
+    let ann = || user("ann");
+    match (table, column) {
+        ("letters", "tried") => store.letter(Scope::Operator, task(1)).await.unwrap().unwrap().letter.tried.into(),
+        ("tasks", "after_ids") => {
+            let after = store.task(Scope::Operator, task(3)).await.unwrap().unwrap().after;
+            after.iter().map(ToString::to_string).collect()
+        }
+        ("api_keys", "scopes") => store.key("k1".into()).await.unwrap().unwrap().scopes.into(),
+        ("todos", "tags") => store.todo(ann(), 1).await.unwrap().unwrap().tags.into(),
+        ("memories", "tags") => {
+            let query = MemoryQuery { limit: 9, ..MemoryQuery::default() };
+            store.find_memories(ann(), query).await.unwrap().remove(0).memory.tags.into()
+        }
+        ("notifications", "tasks") => {
+            let tasks = store.notifications(ann(), 0, 9).await.unwrap().remove(0).tasks;
+            tasks.iter().map(ToString::to_string).collect()
+        }
+        other => panic!("{other:?} has a golden file and nobody reads it here"),
+    }
+}
+
+async fn golden_texts_are_written_and_read(store: &dyn Store, hand: &mut impl Hand) {
+    write(store).await;
+    for ((table, column), text) in golden("json_v1") {
+        let of = format!("{column} IS NOT NULL");
+        let written = hand.ask(&format!("SELECT {column} FROM {table} WHERE {of}")).await;
+        assert_eq!(
+            written, text,
+            "{table}.{column} is written otherwise: that is a new version, in a folder of its own"
+        );
+        // As an earlier Annie left it.
+        hand.tell(&format!("UPDATE {table} SET {column} = '[]' WHERE {of}")).await;
+        assert_eq!(read(store, &table, &column).await, serde_json::json!([]), "{table}.{column}");
+        hand.tell(&format!("UPDATE {table} SET {column} = '{text}' WHERE {of}")).await;
+        let said: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read(store, &table, &column).await, said, "{table}.{column}");
+    }
+    store.close().await;
+}
+
+#[tokio::test]
+async fn every_json_text_is_written_and_read_as_in_its_first_version() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    golden_texts_are_written_and_read(&store, &mut beside(folder.path()).await).await;
+}
+
+#[tokio::test]
+async fn every_json_text_on_postgres_is_written_and_read_as_in_its_first_version() {
+    let Some(database) = database().await else { return };
+    let mut hand = PgConnection::connect(&database.url).await.unwrap();
+    golden_texts_are_written_and_read(&at(&database.url).await, &mut hand).await;
+}
+
+/// Columns whose shape core keeps.
+const OF_CORE: [(&str, &str); 2] = [("events", "body"), ("snapshots", "state")];
+
+async fn texts(db: &mut SqliteConnection, sql: String) -> Vec<String> {
+    sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(db).await.unwrap()
+}
+
+#[tokio::test]
+async fn no_column_with_json_is_without_a_golden_file() {
+    let folder = TempDir::new().unwrap();
+    let store = open(folder.path()).await;
+    write(&store).await;
+    let mut db = beside(folder.path()).await;
+    let golden = golden("json_v1");
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%fts%'";
+    let mut seen = 0;
+    for table in texts(&mut db, tables.to_owned()).await {
+        for column in texts(&mut db, format!("SELECT name FROM pragma_table_info('{table}') WHERE type = 'TEXT'")).await
+        {
+            let json =
+                format!("SELECT {column} FROM {table} WHERE {column} LIKE '[%]' OR {column} LIKE '{{%}}' LIMIT 1");
+            if texts(&mut db, json).await.is_empty() || OF_CORE.contains(&(&*table, &*column)) {
+                continue;
+            }
+            seen += 1;
+            assert!(golden.contains_key(&(table.clone(), column.clone())), "{table}.{column}");
+        }
+    }
+    assert_eq!(seen, golden.len());
+    store.close().await;
+}
