@@ -37,6 +37,8 @@ pub enum Chaos {
 Examples:
   annie chaos inject actor kill --at engine --point 'before:*' --chance 20 --for 10
   annie chaos inject store lose_reply --at commit --once
+  annie chaos inject store stale --at events --wait-ms 200 --once
+  annie chaos inject mail twice --at conversations --point 'arrival:*'
   annie chaos inject model slow --wait-ms 800
   annie chaos inject clock jump --by-ms=-3600000 --for 5
   annie chaos inject task abort --at commit --point after --skip 4 --once")]
@@ -48,7 +50,7 @@ pub struct Inject {
     /// Which one: an actor's kind or path, a task's or store's step, a backend, a skill; `*` is any text
     #[arg(long, value_name = "PLACE", default_value = "*")]
     pub at: String,
-    /// Where in it: before:Wake, mailbox:Append, after; `*` is any text
+    /// Where in it: before:Wake, mailbox:Append, arrival:Wake, after; `*` is any text
     #[arg(long, default_value = "*")]
     pub point: String,
     /// For how long, if it waits
@@ -101,7 +103,7 @@ pub struct Run {
     /// The same seed injects the same faults; default: a fresh one, which is printed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Keep the throwaway folder, and put it here
+    /// Keep the throwaway folder, and put it here: a folder that is empty or not there yet
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub keep: Option<PathBuf>,
 }

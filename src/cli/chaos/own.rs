@@ -57,6 +57,10 @@ impl Own {
             Some(folder) => folder.to_owned(),
             None => std::env::temp_dir().join(format!("annie-chaos-{}", system::env().uuid())),
         };
+        if std::fs::read_dir(&folder).is_ok_and(|mut inside| inside.next().is_some()) {
+            let what = format!("{} is not empty: a run breaks the server that works on it", folder.display());
+            return Err(Failure::new(Exit::Usage, what).fix("name a folder that is not there yet"));
+        }
         std::fs::create_dir_all(&folder).map_err(|e| Failure::io("cannot make a folder for the server", &e))?;
         let mut child = spawn(&folder, "127.0.0.1:0")?;
         let url = ready(&folder, &mut child).await?;
@@ -110,6 +114,14 @@ impl Own {
         matches!(tokio::time::timeout(wait, died).await, Ok(Ok(_)))
     }
 
+    /// Ends its present life and waits until it is gone: nothing is written into its folder after that.
+    pub async fn end(&self) {
+        let mut child = self.child.lock().await;
+        // It may have ended by itself.
+        let _ = child.kill().await;
+        self.pid.send_replace(None);
+    }
+
     /// Sends its present life a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = *self.pid.borrow();
@@ -125,7 +137,7 @@ impl Drop for Own {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if !self.keep {
-            // It may still be writing; what is left is in the folder for such things.
+            // If it was not ended before, it may still be writing; what is left is in the folder for such things.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }

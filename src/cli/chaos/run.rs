@@ -19,6 +19,7 @@ use crate::{
         client::Client,
         console::{Ink, table},
         failure::{Exit, Failure},
+        serve::Signals,
         site::Site,
     },
     system,
@@ -90,6 +91,10 @@ pub async fn run(site: &Site, wish: Run) -> Result<(), Failure> {
     if wish.scenario == LIST {
         return tell_scenarios(site);
     }
+    // A wrong word is told before a server is started for it.
+    chosen(&wish.scenario, true)?;
+    // Heard from before there is a server that would be left behind.
+    let mut signals = Signals::new()?;
     let target = target(site, &wish).await?;
     let scenarios = chosen(&wish.scenario, target.own.is_some())?;
     let seed = wish.seed.unwrap_or_else(|| system::env().entropy.next_u64() % 1_000_000);
@@ -106,14 +111,26 @@ pub async fn run(site: &Site, wish: Run) -> Result<(), Failure> {
         }
         Ok::<_, Failure>(reports)
     };
-    let reports = match &target.own {
-        Some(own) => tokio::select! {
-            reports = all => reports?,
-            failure = own.keep_alive() => return Err(failure),
-        },
-        None => all.await?,
+    let played = async {
+        match &target.own {
+            Some(own) => tokio::select! {
+                reports = all => reports,
+                failure = own.keep_alive() => Err(failure),
+            },
+            None => all.await,
+        }
     };
-    conclude(site, &reports, seed)
+    let reports = tokio::select! {
+        reports = played => reports,
+        () = signals.next() => Err(Failure::interrupted()),
+    };
+    match &target.own {
+        Some(own) => own.end().await,
+        // Nothing of it goes on striking; if this fails the server is gone, and its faults with it.
+        None if reports.is_err() => drop(target.door.clear(0).await),
+        None => {}
+    }
+    conclude(site, &reports?, seed)
 }
 
 fn tell_scenarios(site: &Site) -> Result<(), Failure> {
@@ -136,6 +153,10 @@ async fn target(site: &Site, wish: &Run) -> Result<Target, Failure> {
         .zip(["data", "client"])
         .any(|(key, part)| matches!(site.loaded.origin(&[part, key]), Place::Flag(_) | Place::Environment(_)));
     if is_named {
+        if wish.keep.is_some() {
+            let what = "--keep is for a server of the run's own, and another one is named";
+            return Err(Failure::new(Exit::Usage, what).fix("leave out --keep, or --url and --data"));
+        }
         let client = site.running().await?;
         let door = Door::of(&client)?;
         // Whether it takes faults at all is said before anything is sent.

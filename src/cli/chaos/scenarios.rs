@@ -14,10 +14,23 @@ pub enum Step {
     Kill,
     /// SIGSTOP, so many milliseconds, SIGCONT.
     Freeze(u64),
+    /// Something is done to the folder of the user's own skills.
+    Skills(SkillFiles),
     /// Somebody takes the voice gate for so many milliseconds, and is never heard of again.
     HoldGate(u64),
     /// Nothing, for so many milliseconds.
     Wait(u64),
+}
+
+/// What is done to the folder of the user's own skills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkillFiles {
+    /// A skill is written into it, or written anew.
+    Written,
+    /// Half a skill is written over the whole one.
+    Half,
+    /// The folder is removed.
+    Removed,
 }
 
 /// A scenario.
@@ -47,14 +60,20 @@ pub const SCENARIOS: &[Scenario] = &[
         steps: kill_everything,
     },
     Scenario {
+        name: "kill-supervisors",
+        about: "a supervisor dies while it starts a dead child again",
+        needs_own: false,
+        steps: kill_supervisors,
+    },
+    Scenario {
         name: "mail-lost",
-        about: "mailboxes are full, answers are lost and late",
+        about: "mailboxes are full, answers are lost and late, hints arrive twice and are overtaken",
         needs_own: false,
         steps: mail_lost,
     },
     Scenario {
         name: "store-flaky",
-        about: "the database is locked, full, slow, and commits without a reply",
+        about: "the database is locked, full, slow, behind the times, and commits without a reply",
         needs_own: false,
         steps: store_flaky,
     },
@@ -83,6 +102,12 @@ pub const SCENARIOS: &[Scenario] = &[
         steps: gate_holder_dies,
     },
     Scenario { name: "files-gone", about: "the skill files are gone for a while", needs_own: false, steps: files_gone },
+    Scenario {
+        name: "folder-removed",
+        about: "the folder of the user's skills is removed, comes back, and holds half a file",
+        needs_own: true,
+        steps: folder_removed,
+    },
     Scenario {
         name: "process-abort",
         about: "the process ends at each boundary around a commit, a round and an effect",
@@ -144,11 +169,28 @@ fn kill_everything(seed: u64, window_ms: u64) -> Vec<Step> {
     flaky(seed, window_ms, faults)
 }
 
+fn kill_supervisors(seed: u64, window_ms: u64) -> Vec<Step> {
+    // Few: whoever is above it counts its deaths.
+    let parent = |deed, point| FaultSpec { strikes_max: 2, ..fault(Target::Actor, deed, "/infra", point) };
+    let child = |place, point| FaultSpec { strikes_max: 6, ..fault(Target::Actor, Deed::Kill, place, point) };
+    let faults = [
+        (parent(Deed::Kill, "restarting"), 400),
+        (parent(Deed::Panic, "restarted"), 400),
+        (parent(Deed::Kill, "restarted"), 400),
+        (child("log_writer", "before:Append"), 40),
+        (child("log_writer", "after:Append"), 20),
+        (child("notifier", "before:New"), 100),
+    ];
+    flaky(seed, window_ms, faults)
+}
+
 fn mail_lost(seed: u64, window_ms: u64) -> Vec<Step> {
     let faults = [
         (fault(Target::Mail, Deed::Fail, "*", "mailbox:*"), 10),
         (fault(Target::Mail, Deed::Fail, "*", "reply:*"), 20),
         (FaultSpec { point: "reply:*".to_owned(), ..slow(Target::Mail, "*", 50) }, 50),
+        (FaultSpec { point: "arrival:*".to_owned(), ..slow(Target::Mail, "*", 50) }, 50),
+        (fault(Target::Mail, Deed::Twice, "*", "arrival:*"), 50),
     ];
     flaky(seed, window_ms, faults)
 }
@@ -160,6 +202,7 @@ fn store_flaky(seed: u64, window_ms: u64) -> Vec<Step> {
         (fault(Target::Store, Deed::Full, "commit", "*"), 10),
         (fault(Target::Store, Deed::Unavailable, "*", "*"), 10),
         (slow(Target::Store, "*", 40), 50),
+        (FaultSpec { wait_ms: 40, ..fault(Target::Store, Deed::Stale, "*", "*") }, 50),
     ];
     flaky(seed, window_ms, faults)
 }
@@ -228,6 +271,13 @@ fn files_gone(_: u64, window_ms: u64) -> Vec<Step> {
     gone().into_iter().chain(gone()).collect()
 }
 
+fn folder_removed(_: u64, window_ms: u64) -> Vec<Step> {
+    use SkillFiles::{Half, Removed, Written};
+    let part_ms = (window_ms / 8).max(20);
+    let deeds = [Written, Removed, Half, Written, Half, Removed, Written, Removed];
+    deeds.into_iter().flat_map(|deed| [Step::Skills(deed), Step::Wait(part_ms)]).collect()
+}
+
 fn process_abort(seed: u64, window_ms: u64) -> Vec<Step> {
     let places = [
         fault(Target::Task, Deed::Abort, "commit", "before"),
@@ -282,7 +332,9 @@ mod tests {
                         spec.check().unwrap();
                         assert!(scenario.needs_own, "{}", scenario.name);
                     }
-                    Step::Kill | Step::Freeze(_) => assert!(scenario.needs_own, "{}", scenario.name),
+                    Step::Kill | Step::Freeze(_) | Step::Skills(_) => {
+                        assert!(scenario.needs_own, "{}", scenario.name);
+                    }
                     Step::HoldGate(_) | Step::Wait(_) => {}
                 }
             }

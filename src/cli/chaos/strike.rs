@@ -1,11 +1,15 @@
 //! Carries out the steps of a scenario against a server that works.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Door, own::Own, scenarios::Step};
+use super::{
+    Door,
+    own::Own,
+    scenarios::{SkillFiles, Step},
+};
 use crate::cli::{client::Client, failure::Failure};
 
 /// How long a fault that ends the process may wait for its place to be passed, in milliseconds.
@@ -65,6 +69,12 @@ impl Struck<'_> {
                 own.signal(Signal::KILL);
                 return Ok(u64::from(own.died_after(before, Duration::from_millis(REACH_MS_MAX)).await));
             }
+            Step::Skills(deed) => {
+                let Some(own) = self.own else { return Ok(0) };
+                strike_skills(&own.folder.join("skills"), *deed)
+                    .map_err(|e| Failure::io("cannot strike the folder of skills", &e))?;
+                return Ok(1);
+            }
             Step::Freeze(ms) => {
                 let Some(own) = self.own else { return Ok(0) };
                 own.signal(Signal::STOP);
@@ -75,6 +85,24 @@ impl Struck<'_> {
         }
         Ok(0)
     }
+}
+
+/// A skill, the half of it, or no folder at all.
+fn strike_skills(folder: &Path, deed: SkillFiles) -> std::io::Result<()> {
+    const WHOLE: &str = "---\nname: chaos-files\ndescription: Its file comes and goes.\n---\nSay hello.\n";
+    let text = match deed {
+        SkillFiles::Written => WHOLE,
+        SkillFiles::Half => WHOLE.split_once("name: chaos").map_or("", |(half, _)| half),
+        SkillFiles::Removed => {
+            return match std::fs::remove_dir_all(folder) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            };
+        }
+    };
+    let skill = folder.join("chaos-files");
+    std::fs::create_dir_all(&skill)?;
+    std::fs::write(skill.join("SKILL.md"), text)
 }
 
 /// Tries again while the server is between two lives.
