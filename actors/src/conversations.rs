@@ -101,11 +101,11 @@ pub enum ConversationsMsg {
     },
     /// What other processes did to the conversations that are awake here.
     Looked(Result<Looked, StoreError>),
-    /// A conversation that another process had taken over has ended its work, or is ours again, or lies there.
+    /// A conversation that another process had has nothing open any more, or lies there, or is ours.
     Found {
         /// Which.
         conversation: ConversationId,
-        /// Whose, if it lies there and is to be taken back.
+        /// Whose, if it is ours or lies there, and has something open.
         lies: Option<UserId>,
     },
     /// What was open in a parked conversation has failed visibly, or could not be stored.
@@ -421,7 +421,14 @@ async fn scanned(
     };
     let wanted = std::mem::take(&mut state.scanning);
     for (conversation, user) in open {
-        if !wanted.all && !wanted.doubted.contains(&conversation) {
+        let is_doubted = wanted.doubted.contains(&conversation);
+        if !wanted.all && !is_doubted {
+            continue;
+        }
+        let is_known = state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation);
+        if !first && !is_doubted && !is_known {
+            // Another process may be at it.
+            others::watch(ctx, state, conversation, user);
             continue;
         }
         if take_seat(state, conversation, &user, first.then_some(ResumeCause::Restart)) {

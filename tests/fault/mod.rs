@@ -9,6 +9,7 @@ mod frozen;
 mod invariants;
 mod keepers;
 mod lives;
+mod peers;
 mod process;
 mod quiet;
 mod scheduler;

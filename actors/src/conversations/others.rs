@@ -117,7 +117,7 @@ pub(super) async fn fenced(
             tracing::info!(%conversation, "another process owns the conversation now");
             let user = seat.user.clone();
             state.seats.remove(&conversation);
-            watch_lost(ctx, state, conversation, user);
+            watch(ctx, state, conversation, user);
             make_room(ctx, state).await;
         }
         Err(error) => {
@@ -128,15 +128,18 @@ pub(super) async fn fenced(
     }
 }
 
-/// Watches a conversation that another process has taken over, until its work is done or it is ours again. A process that
-/// lives writes something within the time of a round, there if something is due and can run, or at least elsewhere; one that
-/// does not has left it lying.
-fn watch_lost(
+/// Watches a conversation that is or may be another process's, until its work is done or it is found to be ours. A process
+/// that lives writes something within the time of a round, there if something is due and can run, or at least elsewhere; one
+/// that does not has left it lying.
+pub(super) fn watch(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
 ) {
+    if state.tasks.contains(&Work::Lost(conversation)) {
+        return;
+    }
     let (store, env, me) = (state.wiring.store.clone(), state.wiring.env.clone(), ctx.me());
     let (node, patience_ms) = (state.wiring.node, patience_ms(state));
     state.tasks.spawn(Work::Lost(conversation), async move {
@@ -145,10 +148,15 @@ fn watch_lost(
             let row = ask("conversation", store.conversation(Scope::Operator, conversation)).await;
             let open = ask("tasks", open_tasks(store.as_ref(), Scope::User(user.clone()))).await;
             let newest = ask("conversations", newest(store.as_ref())).await;
+            let mut wait_ms = DEPRIVED_MS_MAX;
             if let (Ok(Some(row)), Ok(open), Ok(newest)) = (row, open, newest) {
-                if row.owner == Some(node) || !open.iter().any(|task| task.conversation == conversation) {
+                if !open.iter().any(|task| task.conversation == conversation) {
                     break None;
                 }
+                if row.owner.is_none_or(|owner| owner == node) {
+                    break Some(user);
+                }
+                wait_ms = patience_ms;
                 let now = env.now();
                 let is_heard_of = |other: &ConversationRow| {
                     other.owner == row.owner && other.id != row.id && now.since_ms(other.updated_at) < patience_ms
@@ -160,7 +168,7 @@ fn watch_lost(
                     break Some(user);
                 }
             }
-            tokio::time::sleep(Duration::from_millis(patience_ms)).await;
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         };
         // If nobody lives there, its next life scans the log.
         me.tell(ConversationsMsg::Found { conversation, lies });
@@ -264,8 +272,8 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
         seat.is_elsewhere = true;
         let user = seat.user.clone();
         state.wiring.hub.publish(conversation, Live::Unsure);
-        if is_open && !state.tasks.contains(&Work::Lost(conversation)) {
-            watch_lost(ctx, state, conversation, user);
+        if is_open {
+            watch(ctx, state, conversation, user);
         }
     }
     for conversation in seen.open {
