@@ -13,7 +13,7 @@ use annie_core::{
     turn::STATE_VERSION,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, record, all_known, take_in, thaw};
+use super::{Engine, EngineMsg, EngineState, EngineTask, all_known, record, take_in, thaw};
 use crate::{
     conversations::ConversationsMsg,
     observe::{Context, NodeError},
