@@ -87,6 +87,16 @@ async fn task(server: &Server, title: &str) -> Value {
     all["tasks"].as_array().and_then(|all| all.iter().find(|t| t["title"] == title)).cloned().unwrap_or_default()
 }
 
+/// It stands in the queue: whoever asks for a round after it comes after it.
+async fn waits_for_a_round(server: &Server, text: &str) {
+    let id = task(server, text).await["id"].clone();
+    eventually("it waits for a round", async || {
+        let (_, queue) = server.get("/api/v1/queue").await;
+        queue["waiting"].as_array()?.iter().any(|one| one["task"] == id && one["state"] == "waiting").then_some(())
+    })
+    .await;
+}
+
 async fn becomes(server: &Server, title: &str, key: &str, value: &str) {
     eventually(&format!("{title:?} has {key} {value}"), async || {
         (task(server, title).await[key] == value).then_some(())
@@ -140,6 +150,7 @@ async fn jobs_are_controlled_in_plain_words_while_they_run_and_across_a_restart(
     assert_eq!(task(&server, VIDEO).await["priority"], "normal");
     chat.say("How much is two and two?");
     becomes(&server, "How much is two and two?", "priority", "high").await;
+    waits_for_a_round(&server, "How much is two and two?").await;
     steps.allow("video1", 1);
     chat.hears("It is four.").await;
     rounds_are(&model, VIDEO, 2).await;

@@ -127,15 +127,18 @@ async fn read_grpc(url: String, conversation: String, got: Got) {
 }
 
 /// The stream is open when the server is killed, after so many events and wherever it is then.
-async fn cut_and_resume<R: Future<Output = ()> + Send + 'static>(read: impl Fn(String, String, Got) -> R) {
+async fn cut_and_resume<R: Future<Output = ()>>(read: impl Fn(String, String, Got) -> R) {
     for count in [1, 3, 6, 9, 12, 15] {
         let folder = tempfile::tempdir().expect("a folder");
         let mut first = start(folder.path()).await;
         let (conversation, got) = (say(&first).await, Got::default());
-        let reading = tokio::spawn(read(first.url.clone(), conversation.clone(), got.clone()));
-        got.reaches(count).await;
-        first.kill();
-        tokio::time::timeout(PATIENCE, reading).await.expect("the connection ends").expect("it reads");
+        let reading = read(first.url.clone(), conversation.clone(), got.clone());
+        let killing = async {
+            got.reaches(count).await;
+            first.kill();
+        };
+        let (read_on, ()) = tokio::join!(tokio::time::timeout(PATIENCE, reading), killing);
+        read_on.expect("the connection ends");
         assert!(!got.has_end(), "it was not cut at {count}: {:?}", got.all());
         let second = first.again(folder.path(), &[], &[]).await;
         let rest = read(second.url.clone(), conversation, got.clone());
@@ -178,28 +181,28 @@ async fn ask_shows_a_turn_whose_server_is_killed_in_the_middle_to_its_one_end() 
         let mut first = start(folder.path()).await;
         let mut asking = annie(folder.path(), &["--json", "ask", REQUEST]).spawn().expect("it runs");
         let mut lines = BufReader::new(asking.stdout.take().expect("its stdout")).lines();
-        let (got, results) = (Got::default(), Arc::new(Mutex::new(Vec::new())));
-        let (gets, adds) = (got.clone(), results.clone());
-        let reading = tokio::spawn(async move {
+        let (got, mut results) = (Got::default(), Vec::new());
+        let reading = async {
             while let Ok(Some(line)) = lines.next_line().await {
                 let line: Value = serde_json::from_str(&line).expect("JSON");
                 match (line["seq"].as_u64(), line["kind"].as_str()) {
-                    (Some(place), Some(kind)) => gets.add(place, kind),
-                    (None, Some("result")) => adds.lock().unwrap_or_else(PoisonError::into_inner).push(line),
+                    (Some(place), Some(kind)) => got.add(place, kind),
+                    (None, Some("result")) => results.push(line),
                     _ => {}
                 }
             }
-        });
-        got.reaches(count).await;
-        first.kill();
-        let second = first.again(folder.path(), &[], &[]).await;
-        let ended = tokio::time::timeout(PATIENCE, asking.wait_with_output()).await.expect("it ends").expect("it ran");
-        reading.await.expect("it reads");
+        };
+        let killing = async {
+            got.reaches(count).await;
+            first.kill();
+            first.again(folder.path(), &[], &[]).await
+        };
+        let ending = tokio::time::timeout(PATIENCE, asking.wait_with_output());
+        let ((), _second, ended) = tokio::join!(reading, killing, ending);
+        let ended = ended.expect("it ends").expect("it ran");
         assert!(ended.status.success(), "killed after {count}: {}", String::from_utf8_lossy(&ended.stderr));
         got.check(&format!("killed after {count}"));
-        let results = results.lock().unwrap_or_else(PoisonError::into_inner).clone();
         assert!(results.len() == 1 && results[0]["status"] == "completed", "{results:?}");
-        drop(second);
     }
 }
 
@@ -214,9 +217,10 @@ async fn chat(folder: &Path, meanwhile: impl AsyncFnOnce()) -> String {
     // It shows what the turn does.
     while !told.next_line().await.expect("readable").expect("it goes on").contains("tasks.create") {}
     meanwhile().await;
-    let drained = tokio::spawn(async move { while let Ok(Some(_)) = told.next_line().await {} });
-    let ended = tokio::time::timeout(PATIENCE, chat.wait_with_output()).await.expect("it ends").expect("it ran");
-    drained.await.expect("read to its end");
+    // Read to its end: nobody shall wait for a full pipe.
+    let draining = async { while let Ok(Some(_)) = told.next_line().await {} };
+    let (ended, ()) = tokio::join!(tokio::time::timeout(PATIENCE, chat.wait_with_output()), draining);
+    let ended = ended.expect("it ends").expect("it ran");
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(ended.status.success(), "{text}");
     text
