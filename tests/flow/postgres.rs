@@ -112,6 +112,63 @@ async fn a_database_that_cannot_be_used_is_told_with_its_address_and_the_exit_co
     }
 }
 
+#[tokio::test]
+async fn how_long_to_wait_for_a_connection_is_what_is_configured() {
+    // Somebody takes the call and never says a word.
+    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("postgres://annie@{}/annie", door.local_addr().expect("bound"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "100")];
+    let begun = std::time::Instant::now();
+    let said = annie(folder.path(), &["key", "list"], &env).await;
+    assert!(said.code == 5 && said.err.contains("does not answer"), "{} {}", said.code, said.err);
+    // One wait is 5 s if nobody says otherwise, and there are two.
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn how_long_a_statement_may_take_is_what_is_configured() {
+    let Some(database) = postgres::Server::start(Options::default()).await else { return };
+    let url = database.database().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |ms| [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__STATEMENT_MS_MAX", ms)];
+    assert_eq!(annie(folder.path(), &["key", "list"], &of("5000")).await.code, 0);
+    let name =
+        url.split_once('?').map_or(url.as_str(), |(path, _)| path).rsplit('/').next().expect("a name").to_owned();
+    let asked = database.clone();
+    let locker = tokio::task::spawn_blocking(move || {
+        asked.run_sql(&name, &["BEGIN; LOCK TABLE api_keys; SELECT pg_sleep (600); COMMIT"])
+    });
+    let locked =
+        "SELECT count(*) FROM pg_locks WHERE relation IS NOT NULL AND mode = 'AccessExclusiveLock' AND granted";
+    eventually("the table is locked", async || {
+        let asked = database.clone();
+        let count = tokio::task::spawn_blocking(move || asked.run_sql("postgres", &[locked])).await.expect("an answer");
+        (count != "0").then_some(())
+    })
+    .await;
+    let begun = std::time::Instant::now();
+    let said = annie(folder.path(), &["key", "list"], &of("100")).await;
+    assert!(said.code == 5 && said.err.contains("holds the database"), "{} {}", said.code, said.err);
+    // It is 10 s if nobody says otherwise.
+    assert!(begun.elapsed().as_secs() < 8, "{:?}", begun.elapsed());
+    database.kill();
+    locker.await.expect_err("its server is gone");
+}
+
+#[tokio::test]
+async fn a_connection_that_must_be_secret_is_not_made_in_the_open() {
+    let Some(database) = postgres::database().await else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (mode, code) in [("disable", 0), ("prefer", 0), ("require", 5), ("verify-ca", 5), ("verify-full", 5)] {
+        let url = format!("{}?sslmode={mode}", database.url_tcp);
+        let env = [("ANNIE__STORE__URL", url.as_str()), ("ANNIE__STORE__CONNECT_MS_MAX", "300")];
+        let said = annie(folder.path(), &["key", "list"], &env).await;
+        assert_eq!(said.code, code, "{mode}: {}", said.err);
+        assert!(code == 0 || said.err.to_lowercase().contains("tls"), "{mode}: {}", said.err);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_goes_away_is_told_honestly_and_healed_from() {
     let Some(database) = postgres::Server::start(Options::default()).await else { return };
