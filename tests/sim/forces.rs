@@ -11,7 +11,7 @@ use super::{
     town::{Process, Town, pass_ms},
 };
 
-const SKILLS: [&str; 7] = ["sim.look", "sim.fetch", "sim.put", "sim.save", "sim.send", "sim.ring", "sim.order"];
+pub const SKILLS: [&str; 7] = ["sim.look", "sim.fetch", "sim.put", "sim.save", "sim.send", "sim.ring", "sim.order"];
 
 /// An operator strikes the actor at some place of the tree.
 pub async fn strike(town: Arc<Town>, place: u64, how: &str) {
@@ -28,6 +28,7 @@ pub async fn strike(town: Arc<Town>, place: u64, how: &str) {
     };
     // It may be gone by now.
     let _ = kernel.operate(node.path.as_str(), Some(node.incarnation), operation, "the simulation").await;
+    town.watch.doors_unsure();
 }
 
 /// Somebody speaks.
@@ -83,6 +84,7 @@ fn paths(process: &Process) -> Vec<String> {
 /// The process freezes, another one takes over, and then it wakes up: whatever it still writes must be refused.
 pub async fn freeze(town: Arc<Town>, ms: u64, wakes_ms: u64) {
     let process = town.process().await;
+    town.watch.two_processes();
     process.life.becomes(Health::Frozen);
     town.lose(&process);
     pass_ms(ms).await;
@@ -98,6 +100,7 @@ pub async fn freeze(town: Arc<Town>, ms: u64, wakes_ms: u64) {
 pub fn jump(town: &Town, ms: i64) {
     town.watch.gates_open();
     town.clock.set_by_ms(ms);
+    town.watch.doors_unsure();
 }
 
 /// An operator closes breakers and takes conversations out of quarantine.
@@ -106,6 +109,7 @@ pub async fn tidy(town: Arc<Town>) {
     for skill in SKILLS {
         let _ = kernel.reset_breaker(skill).await;
     }
+    town.watch.doors_unsure();
     let view = kernel.view("/conversations").await.ok().and_then(|(_, view)| view);
     let parked = view.as_ref().and_then(|v| v["quarantine"].as_array()).cloned().unwrap_or_default();
     for id in parked.iter().filter_map(|id| id.as_str()?.parse::<ConversationId>().ok()) {
@@ -130,8 +134,12 @@ pub async fn bring_results(town: Arc<Town>) {
                 Ok(Err(KernelError::Stale(_))) => {}
                 Ok(Err(KernelError::NotFound(_))) if operation.due.plus_ms(120_000) < town.clock_now() => {}
                 Ok(Err(KernelError::Invalid(why))) => town.watch.wrong(format!("a result was refused: {why}")),
-                Ok(Err(_)) | Err(_) => town.skills.put_back(operation),
+                Ok(Err(_)) | Err(_) => {
+                    town.skills.put_back(operation);
+                    continue;
+                }
             }
+            town.skills.brought();
         }
     }
 }

@@ -4,6 +4,7 @@
 //! A failing seed tells its faults and steps, made fewer; `just sim-seed SEED` runs it again.
 
 mod disk;
+mod doors;
 mod forces;
 mod found;
 mod people;
@@ -14,6 +15,7 @@ mod shrink;
 mod tables;
 mod town;
 mod trace;
+mod voice;
 mod watch;
 
 use run::{Order, Report, run};

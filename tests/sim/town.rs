@@ -22,7 +22,7 @@ use annie_core::{
 use annie_store::MemoryStore;
 use annie_testkit::{
     env::{SeededEntropy, TestClock},
-    sim::{Dice, ModelWorld, Plan, Schedule, SimModel, SimSkills, SkillWorld, catalog},
+    sim::{Dice, ModelWorld, Moment, Plan, Schedule, SimModel, SimSkills, SkillWorld, catalog},
 };
 
 use super::{
@@ -90,14 +90,18 @@ impl Town {
         let shape = shape(dice.of("shape"));
         let users = USERS.iter().filter_map(|name| UserId::new(*name).ok()).collect();
         let slots: BTreeMap<String, u32> = shape.backends.iter().map(|b| (b.name.clone(), b.slots)).collect();
-        let watch = Arc::new(Watch::new(data.clone(), clock.clone(), users, slots));
+        let open_ms = shape.limits.breaker.open_ms;
+        let watch = Arc::new(Watch::new(data.clone(), clock.clone(), users, slots, open_ms));
         let (rounds, runs, strikes) = (watch.clone(), watch.clone(), watch.clone());
         let schedule = Schedule::new(dice.of("faults"), plan, clock.clone());
-        let schedule = Arc::new(schedule.telling(move |strike| strikes.note(&format!("STRUCK {strike}"))));
+        let schedule = Arc::new(schedule.telling(move |strike| strikes.struck(strike)));
         let models = Arc::new(ModelWorld::new(dice, schedule.clone(), move |round| rounds.round_begins(round)));
-        let skills = Arc::new(SkillWorld::new(dice, schedule.clone(), clock.clone(), move |call, life| {
-            runs.skill_begins(call, life);
-        }));
+        let skills =
+            Arc::new(SkillWorld::new(dice, schedule.clone(), clock.clone(), move |moment, call, life| match moment {
+                Moment::Begins => runs.skill_begins(call, life),
+                Moment::TakesEffect => runs.takes_effect(call),
+                Moment::Ends => runs.skill_ends(call),
+            }));
         let env = Env {
             clock: clock.clone(),
             entropy: Arc::new(SeededEntropy::new(dice.of("entropy").roll())),
@@ -270,7 +274,10 @@ fn shape(dice: Dice) -> Shape {
         round_ms_max: pick("round", &[4_000, 15_000]),
         hibernate_ms: pick("hibernate", &[5, 300, 5_000, 60_000]),
         engines_max: usize::try_from(pick("engines", &[2, 5, 1_000])).unwrap_or(2),
-        breaker: BreakerLimits { open_ms: pick("open", &[500, 10_000]), ..BreakerLimits::default() },
+        breaker: BreakerLimits {
+            failures_max: u32::try_from(pick("failures", &[2, 3, 5])).unwrap_or(5),
+            open_ms: pick("open", &[500, 10_000, 60_000]),
+        },
         notify: NotifyLimits { every_ms: pick("notify", &[100, 5_000]), ..NotifyLimits::default() },
         ..KernelLimits::default()
     };

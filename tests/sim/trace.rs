@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use annie_core::{
-    event::{Event, EventBody},
+    event::{Event, EventBody, Priority, ReportStatus},
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId},
+    outcome::{Outcome, Status},
     time::Micros,
     turn::Lane,
 };
@@ -14,10 +15,19 @@ use annie_core::{
 struct Message {
     seq: Seq,
     lane: Lane,
+    is_voice: bool,
     /// Somebody moved it: it may be overtaken, and overtake.
     is_moved: bool,
     is_begun: bool,
     is_ended: bool,
+}
+
+/// A run of a skill.
+#[derive(Default)]
+struct Run {
+    /// Whose.
+    by: Option<(TaskId, AgentId)>,
+    receipts: u32,
 }
 
 /// The log so far.
@@ -26,14 +36,19 @@ pub struct Trace {
     messages: BTreeMap<TaskId, Message>,
     agents: BTreeMap<(TaskId, AgentId), u32>,
     started: BTreeSet<(TaskId, AgentId)>,
-    runs: BTreeMap<IntentId, (u32, u32)>,
+    runs: BTreeMap<IntentId, Run>,
+    /// Of which task the last event was a reply of its main agent.
+    replied: Option<TaskId>,
     rounds: BTreeMap<(TaskId, AgentId, u32), Micros>,
 }
 
 impl Trace {
-    /// The next event.
-    pub fn take(&mut self, event: &Event, wrong: &mut Vec<String>) {
+    /// The next event. These intents have taken effect by now.
+    pub fn take(&mut self, event: &Event, deeds: &BTreeSet<IntentId>, wrong: &mut Vec<String>) {
         let (id, task) = (event.conversation, event.task);
+        let is_own_word = self.replied.take() == Some(task);
+        let is_reply = matches!(event.body, EventBody::ModelReplied { .. }) && event.agent.is_orchestrator();
+        self.replied = is_reply.then_some(task);
         if let EventBody::Received(inbound) = &event.body {
             let is_moved = inbound.order
                 || inbound.steer
@@ -41,7 +56,8 @@ impl Trace {
                 || !inbound.after.is_empty()
                 || inbound.not_before.is_some();
             let lane = Lane::of(inbound.priority);
-            let message = Message { seq: event.seq, lane, is_moved, is_begun: false, is_ended: false };
+            let is_voice = inbound.priority == Priority::Realtime;
+            let message = Message { seq: event.seq, lane, is_voice, is_moved, is_begun: false, is_ended: false };
             if self.messages.insert(task, message).is_some() {
                 wrong.push(format!("{id}: {task} was received twice"));
             }
@@ -61,7 +77,10 @@ impl Trace {
             EventBody::AgentStarted { .. } => {
                 self.started.insert((task, event.agent.clone()));
             }
-            EventBody::AgentReported { .. } => {
+            EventBody::AgentReported { report } => {
+                if report.status == ReportStatus::Completed {
+                    self.has_receipts(event, wrong);
+                }
                 let reports = self.agents.entry((task, event.agent.clone())).or_default();
                 *reports += 1;
                 if *reports > 1 {
@@ -75,12 +94,17 @@ impl Trace {
                     wrong.push(format!("{id}: round {round} of {task} is begun again where it may act"));
                 }
             }
-            EventBody::SkillStarted { intent, .. } => self.runs.entry(*intent).or_default().0 += 1,
-            EventBody::SkillFinished { intent, .. } => {
+            EventBody::SkillStarted { intent, .. } => {
+                self.runs.entry(*intent).or_default().by = Some((task, event.agent.clone()));
+            }
+            EventBody::SkillFinished { intent, skill, outcome, .. } => {
                 let run = self.runs.entry(*intent).or_default();
-                run.1 += 1;
-                if run.1 > 1 {
-                    wrong.push(format!("{id}: {intent} of {task} has {} receipts", run.1));
+                run.receipts += 1;
+                if run.receipts > 1 {
+                    wrong.push(format!("{id}: {intent} of {task} has {} receipts", run.receipts));
+                }
+                if let Some(lie) = lie(skill, outcome, deeds.contains(intent)) {
+                    wrong.push(format!("{id}: the receipt of {intent} ({skill}) says {lie}"));
                 }
             }
             body if body.is_final() => {
@@ -89,9 +113,27 @@ impl Trace {
                     wrong.push(format!("{id}: {task} ends a second time, {}", event.body.kind()));
                 }
                 self.message(task, |m| m.is_ended = true);
+                // A turn that is cut off by its deadline breaks off what runs.
+                if is_own_word && matches!(event.body, EventBody::Answered { .. }) {
+                    self.has_receipts(event, wrong);
+                }
             }
             _ => {}
         }
+    }
+
+    /// Whoever comes to a good end has a receipt of everything that was started.
+    fn has_receipts(&self, event: &Event, wrong: &mut Vec<String>) {
+        let id = event.conversation;
+        let is_mine = |run: &Run| run.by.as_ref().is_some_and(|(task, a)| *task == event.task && *a == event.agent);
+        for (intent, _) in self.runs.iter().filter(|(_, run)| run.receipts == 0 && is_mine(run)) {
+            wrong.push(format!("{id}: {} of {} ends well, and {intent} has no receipt", event.agent, event.task));
+        }
+    }
+
+    /// Whether somebody speaks and waits.
+    pub fn hears_voice(&self) -> bool {
+        self.messages.values().any(|m| m.is_voice && !m.is_ended)
     }
 
     fn message(&mut self, task: TaskId, change: impl FnOnce(&mut Message)) {
@@ -127,5 +169,21 @@ impl Trace {
         for (task, agent) in self.started.iter().filter(|key| !self.agents.contains_key(key)) {
             wrong.push(format!("{id}: agent {agent} of {task} never reported"));
         }
+    }
+}
+
+/// What a receipt says that is not so.
+fn lie(skill: &str, outcome: &Outcome, has_effect: bool) -> Option<String> {
+    let is_read = matches!(skill, "sim.look" | "sim.fetch");
+    let is_once = matches!(skill, "sim.send" | "sim.ring" | "sim.order");
+    let status = outcome.status.as_str();
+    match outcome.status {
+        Status::Success | Status::Partial | Status::Pending if !is_read && !has_effect => {
+            Some(format!("{status}, and nothing has happened"))
+        }
+        Status::ErrorTransient | Status::ErrorPermanent | Status::ErrorBlocked if is_once && has_effect => {
+            Some(format!("{status} ({:?}), and it has happened", outcome.error_type))
+        }
+        _ => None,
     }
 }

@@ -7,17 +7,20 @@ use std::{
 
 use annie_core::{
     event::{Event, NewEvent, Scope},
-    ids::{ConversationId, Epoch, Seq, UserId},
+    ids::{ConversationId, Epoch, IntentId, Seq, UserId},
     message::{Message, ModelRequest},
-    ports::{Append, Clock, Fence, Log, Records},
+    ports::{Append, Breakers, Clock, Fence, Log, Records, SkillCall},
     skill::Effect,
     turn::Conversation,
 };
 use annie_store::MemoryStore;
-use annie_testkit::{env::TestClock, sim::RoundBegins};
+use annie_testkit::{
+    env::TestClock,
+    sim::{RoundBegins, Strike},
+};
 use futures_util::FutureExt;
 
-use super::trace::Trace;
+use super::{doors::Doors, forces::SKILLS, trace::Trace};
 
 /// Every so many events of a conversation its state makes a journey through JSON.
 const JOURNEY_EVERY: u64 = 40;
@@ -52,7 +55,13 @@ struct Inner {
     on_its_way: Vec<OnItsWay>,
     wrong: Vec<String>,
     gates: BTreeMap<String, Held>,
-    begun: BTreeSet<(u32, annie_core::ids::IntentId)>,
+    begun: BTreeSet<(u32, IntentId)>,
+    /// Intents that were run at least once.
+    runs: BTreeSet<IntentId>,
+    /// Intents whose skill took effect.
+    deeds: BTreeSet<IntentId>,
+    /// Rounds that were no voice, by the life of the process and the backend.
+    others_begun: BTreeMap<(u32, String), u64>,
     stored: u64,
     fenced: u64,
     journal: Vec<String>,
@@ -65,6 +74,7 @@ pub struct Watch {
     users: Vec<UserId>,
     slots: BTreeMap<String, u32>,
     inner: Mutex<Inner>,
+    doors: Mutex<Doors>,
 }
 
 /// The answer of the bare store, which never waits.
@@ -73,12 +83,22 @@ pub fn now<T>(read: impl Future<Output = Result<T, annie_core::ports::StoreError
 }
 
 impl Watch {
-    pub fn new(data: MemoryStore, clock: Arc<TestClock>, users: Vec<UserId>, slots: BTreeMap<String, u32>) -> Self {
-        Self { data, clock, users, slots, inner: Mutex::default() }
+    pub fn new(
+        data: MemoryStore,
+        clock: Arc<TestClock>,
+        users: Vec<UserId>,
+        slots: BTreeMap<String, u32>,
+        open_ms: u64,
+    ) -> Self {
+        Self { data, clock, users, slots, inner: Mutex::default(), doors: Mutex::new(Doors::new(open_ms)) }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn doors(&self) -> MutexGuard<'_, Doors> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something is not as it must be.
@@ -131,6 +151,10 @@ impl Watch {
 
     /// Looks at what has been stored since the last time.
     pub fn settle(&self) {
+        for skill in SKILLS {
+            let row = now(self.data.breaker(skill.to_owned())).unwrap_or_default();
+            self.doors().see(skill, row, self.clock.now());
+        }
         let mut inner = self.inner();
         let on_its_way = std::mem::take(&mut inner.on_its_way);
         let touched: BTreeSet<ConversationId> = on_its_way.iter().map(|o| o.conversation).collect();
@@ -179,7 +203,8 @@ impl Watch {
             }
             let ms = self.clock.monotonic_us() / 1_000;
             inner.journal.push(format!("{ms:>8} {}", serde_json::to_string(event).unwrap_or_default()));
-            known.trace.take(event, wrong);
+            known.trace.take(event, &inner.deeds, wrong);
+            self.doors().take(event);
             known.state.apply(event);
             if event.seq.0 % JOURNEY_EVERY == 0 {
                 journey(&known.state, wrong);
@@ -258,6 +283,9 @@ impl Watch {
     pub fn round_begins(&self, round: &RoundBegins<'_>) {
         let RoundBegins { backend, life, request, running } = round;
         self.note(&format!("round of {} begins on {backend} in life {life}", request.session_id));
+        if request.priority != 0 {
+            *self.inner().others_begun.entry((*life, (*backend).to_owned())).or_default() += 1;
+        }
         if self.slots.get(*backend).is_some_and(|slots| running > slots) {
             self.wrong(format!("{running} rounds run on {backend}, which has {:?} slots", self.slots.get(*backend)));
         }
@@ -295,9 +323,15 @@ impl Watch {
         }
     }
 
-    /// A skill begins: what is not only read must have been marked as started before, and once in each life.
-    pub fn skill_begins(&self, call: &annie_core::ports::SkillCall, life: u32) {
+    /// A skill begins: what is not only read must have been marked as started before, and once in each life. None begins
+    /// behind an open breaker.
+    pub fn skill_begins(&self, call: &SkillCall, life: u32) {
         self.note(&format!("{} runs for {} in life {life}", call.skill, call.intent));
+        self.settle();
+        let is_new = self.inner().runs.insert(call.intent);
+        if is_new && let Some(wrong) = self.doors().begins(&call.skill, call.intent, self.clock.now()) {
+            self.wrong(wrong);
+        }
         if matches!(call.skill.as_str(), "sim.look" | "sim.fetch") {
             return;
         }
@@ -312,6 +346,53 @@ impl Watch {
         if !is_new && intent.effect == Effect::Once {
             self.wrong(format!("{} is begun twice for {}", call.skill, call.intent));
         }
+    }
+
+    /// A skill did what it is for.
+    pub fn takes_effect(&self, call: &SkillCall) {
+        self.inner().deeds.insert(call.intent);
+    }
+
+    pub fn skill_ends(&self, call: &SkillCall) {
+        self.doors().ends(&call.skill, call.intent);
+    }
+
+    // What is not sure
+
+    /// A fault strikes.
+    pub fn struck(&self, strike: &Strike) {
+        self.note(&format!("STRUCK {strike}"));
+        // A breaker that hangs dies later, and what lay in its mailbox is asked again through any door.
+        if ["breaker ", "breakers "].iter().any(|actor| strike.site.starts_with(actor)) && strike.what == "Hang" {
+            self.doors().blind();
+        }
+        self.doors_unsure();
+    }
+
+    /// Two processes have breakers of their own.
+    pub fn two_processes(&self) {
+        self.doors().blind();
+    }
+
+    /// A breaker may have moved or died without its row.
+    pub fn doors_unsure(&self) {
+        self.doors().doubt();
+    }
+
+    // Voice
+
+    /// Whether somebody who speaks waits for an answer.
+    pub fn hears_voice(&self) -> bool {
+        self.inner().known.values().any(|known| known.trace.hears_voice())
+    }
+
+    /// Rounds of others that have begun on a backend in this life of the process.
+    pub fn others_begun(&self, life: u32, backend: &str) -> u64 {
+        self.inner().others_begun.get(&(life, backend.to_owned())).copied().unwrap_or(0)
+    }
+
+    pub fn slots(&self, backend: &str) -> u32 {
+        self.slots.get(backend).copied().unwrap_or(1)
     }
 }
 

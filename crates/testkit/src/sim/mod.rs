@@ -11,4 +11,4 @@ mod skills;
 pub use dice::Dice;
 pub use model::{ModelWorld, RoundBegins, SimModel};
 pub use schedule::{Plan, Schedule, Strike};
-pub use skills::{Deed, SimSkills, SkillWorld, catalog};
+pub use skills::{Deed, Moment, SimSkills, SkillWorld, catalog};

@@ -43,14 +43,28 @@ pub struct Outside {
     pub due: Micros,
 }
 
-type Watcher = dyn Fn(&SkillCall, u32) + Send + Sync;
+/// A moment of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// It begins, and has done nothing yet.
+    Begins,
+    /// What it is for is done.
+    TakesEffect,
+    /// It is over, in whatever way: it returned, broke down, or was given up.
+    Ends,
+}
+
+type Watcher = dyn Fn(Moment, &SkillCall, u32) + Send + Sync;
+
+/// How long a skill is down once it is, in milliseconds: one of these each time.
+const DOWN_MS: [u64; 3] = [1_000, 8_000, 40_000];
 
 /// What is outside: it outlives every process.
 pub struct SkillWorld {
     dice: Dice,
     schedule: Arc<Schedule>,
     clock: Arc<dyn Clock>,
-    began: Box<Watcher>,
+    watcher: Box<Watcher>,
     state: Mutex<State>,
 }
 
@@ -59,17 +73,21 @@ struct State {
     deeds: Vec<Deed>,
     runs: BTreeMap<IntentId, u64>,
     outside: Vec<Outside>,
+    /// Results that somebody is bringing now.
+    in_hand: usize,
+    /// Until when skills are down, by the monotonic clock.
+    down_until_us: BTreeMap<String, u64>,
 }
 
 impl SkillWorld {
-    /// A world in which nothing was done. `began` hears of each run before it does anything, with the life that runs it.
+    /// A world in which nothing was done. `watcher` hears of each moment of each run, with the life that runs it.
     pub fn new(
         dice: Dice,
         schedule: Arc<Schedule>,
         clock: Arc<dyn Clock>,
-        began: impl Fn(&SkillCall, u32) + Send + Sync + 'static,
+        watcher: impl Fn(Moment, &SkillCall, u32) + Send + Sync + 'static,
     ) -> Self {
-        Self { dice: dice.of("skills"), schedule, clock, began: Box::new(began), state: Mutex::default() }
+        Self { dice: dice.of("skills"), schedule, clock, watcher: Box::new(watcher), state: Mutex::default() }
     }
 
     /// All that was done, in order.
@@ -84,20 +102,46 @@ impl SkillWorld {
         self.state.lock().deeds.len()
     }
 
-    /// Takes out the operations whose results are due.
+    /// Takes out the operations whose results are due. Each of them is put back or brought.
     pub fn due(&self, now: Micros) -> Vec<Outside> {
         let mut state = self.state.lock();
-        let (due, later) = std::mem::take(&mut state.outside).into_iter().partition(|o| o.due <= now);
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut state.outside).into_iter().partition(|o| o.due <= now);
         state.outside = later;
+        state.in_hand += due.len();
         due
     }
 
     /// Puts an operation back whose result could not be brought.
     pub fn put_back(&self, operation: Outside) {
-        self.state.lock().outside.push(operation);
+        let mut state = self.state.lock();
+        state.in_hand -= 1;
+        state.outside.push(operation);
+    }
+
+    /// A result was brought, or nobody wants it any more.
+    pub fn brought(&self) {
+        self.state.lock().in_hand -= 1;
+    }
+
+    /// How many results are still to be brought.
+    pub fn to_bring(&self) -> usize {
+        let state = self.state.lock();
+        state.outside.len() + state.in_hand
+    }
+
+    /// Whether a skill is down: then every call of it fails, which opens its breaker.
+    fn is_down(&self, skill: &str) -> bool {
+        let now_us = self.clock.monotonic_us();
+        let begins = self.schedule.pass(&format!("outage {skill}"), &["begins"]);
+        let mut state = self.state.lock();
+        if let Some((_, dice)) = begins {
+            state.down_until_us.insert(skill.to_owned(), now_us + 1_000 * dice.of("down").pick(&DOWN_MS));
+        }
+        state.down_until_us.get(skill).is_some_and(|until| now_us < *until)
     }
 
     fn does(&self, call: &SkillCall, life: u32) {
+        (self.watcher)(Moment::TakesEffect, call, life);
         let at = self.clock.now();
         self.state.lock().deeds.push(Deed {
             intent: call.intent,
@@ -140,6 +184,26 @@ pub fn catalog() -> FixedCatalog {
     FixedCatalog::of(all.map(|(name, effect, external)| -> SkillSpec { skill(name, effect, external) }))
 }
 
+/// A run that is under way; its end is told however it comes.
+struct Run<'a> {
+    world: &'a SkillWorld,
+    call: &'a SkillCall,
+    life: u32,
+}
+
+impl<'a> Run<'a> {
+    fn begins(world: &'a SkillWorld, call: &'a SkillCall, life: u32) -> Self {
+        (world.watcher)(Moment::Begins, call, life);
+        Self { world, call, life }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        (self.world.watcher)(Moment::Ends, self.call, self.life);
+    }
+}
+
 const TROUBLES: [&str; 7] =
     ["transient", "permanent", "rate limited", "hangs before", "hangs after", "panics before", "panics after"];
 
@@ -147,7 +211,7 @@ impl SkillRunner for SimSkills {
     fn run(&self, call: SkillCall) -> Fut<'_, Outcome> {
         let world = &self.world;
         Box::pin(async move {
-            (world.began)(&call, self.life);
+            let _run = Run::begins(world, &call, self.life);
             let nth = {
                 let mut state = world.state.lock();
                 let runs = state.runs.entry(call.intent).or_default();
@@ -156,6 +220,7 @@ impl SkillRunner for SimSkills {
             };
             let dice = world.dice.of(&call.intent.to_string()).nth(nth);
             let trouble = world.schedule.pass(&format!("skill {}", call.skill), &TROUBLES).map(|(kind, _)| kind);
+            let trouble = if world.is_down(&call.skill) { Some("transient") } else { trouble };
             let pause = |what: &str| {
                 let ms = if dice.of(what).of("long").chance(100) { 900 } else { 15 };
                 Duration::from_millis(dice.of(what).below(ms))
