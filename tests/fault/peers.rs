@@ -92,6 +92,11 @@ async fn who_serves_many_messages_of_a_conversation_does_not_take_the_next_one_f
     a.answer(&a.say_in(first.conversation, "2").await).await;
     let third = a.say_in(first.conversation, "3").await;
     model.called(3).await;
+    eventually("its beginning is stored", async || {
+        let kinds = a.kinds(first.conversation).await;
+        (kinds.iter().filter(|kind| kind.ends_with("turn_started")).count() == 3).then_some(())
+    })
+    .await;
     // It takes over in the middle of a round, and does that message and its own.
     let fourth = b.say_in(first.conversation, "4").await;
     for said in [&third, &fourth] {
