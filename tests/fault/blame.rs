@@ -17,7 +17,7 @@ use annie_testkit::{
 };
 use tokio::sync::Semaphore;
 
-use crate::world::{WorldParts, ann, check_log, eventually};
+use crate::world::{WorldParts, ann, check_log, eventually, kill};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
@@ -54,7 +54,7 @@ async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
     plan.disarm();
     // Its round was begun again in each life; the next one ends.
     gate.add_permits(1);
-    crate::world::kill(&world, &format!("/conversations/engine:{}", long.conversation)).await;
+    kill(&world, &format!("/conversations/engine:{}", long.conversation)).await;
     let last = world.final_of(long.conversation, long.task).await;
     assert!(matches!(last, EventBody::Answered { .. }), "{last:?}\n{:#?}", world.kinds(long.conversation).await);
     check_log(&world.log(long.conversation).await);

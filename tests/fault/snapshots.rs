@@ -8,9 +8,9 @@ use std::sync::{
 
 use annie_actors::Submitted;
 use annie_core::{
-    event::{Event, NewEvent, Scope},
-    ids::{ConversationId, Seq},
-    ports::{Append, Fence, Store, StoreErrorKind},
+    event::{Event, EventBody, NewEvent, Scope},
+    ids::{ConversationId, Seq, TaskId},
+    ports::{Append, FaultAction, Fence, Store, StoreErrorKind},
     turn::Conversation,
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
@@ -21,11 +21,13 @@ use annie_testkit::{
 
 use crate::{
     flow::kernel::two_agents,
-    world::{World, WorldParts, ann, come_back_after, eventually, kill},
+    world::{World, WorldParts, ann, check_log, come_back_after, eventually, kill},
 };
 
 /// More than fit between two snapshots.
 const TURNS: usize = 70;
+/// After which these conversations leave memory, in milliseconds: not within a test.
+const NEVER_MS: u64 = 1_000_000;
 /// Events between two snapshots at most, with those that came while one was made.
 const TAIL_MAX: u64 = 300;
 
@@ -59,7 +61,8 @@ async fn snapshot_seq(store: &dyn Store, conversation: ConversationId) -> Option
 #[tokio::test]
 async fn a_crash_of_a_busy_conversation_reads_again_only_what_came_after_its_last_snapshot() {
     let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call == TURNS as u64));
-    let parts = WorldParts::with_model(model.clone());
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.limits.hibernate_ms = NEVER_MS;
     let world = parts.start().await;
     let said = talk(&world, TURNS).await;
     let engine = format!("/conversations/engine:{}", said.conversation);
@@ -78,7 +81,8 @@ async fn a_crash_of_a_busy_conversation_reads_again_only_what_came_after_its_las
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_snapshot_of_a_conversation_with_agents_at_work_is_what_the_log_says() {
-    let parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r)))));
+    let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r)))));
+    parts.limits.hibernate_ms = NEVER_MS;
     let world = parts.start().await;
     let mut said = world.say("do both").await;
     let mut places = std::collections::BTreeSet::new();
@@ -131,15 +135,15 @@ async fn a_store_that_cannot_keep_a_snapshot_harms_nobody_and_is_asked_again() {
 async fn a_message_that_nobody_told_of_is_found_when_a_snapshot_is_made() {
     for (turns, leaves) in [(TURNS, false), (30, true)] {
         let mut parts = WorldParts::new(|_, _| Ok(says("here")));
-        parts.limits.hibernate_ms = if leaves { 1_000 } else { 1_000_000 };
+        parts.limits.hibernate_ms = if leaves { 1_000 } else { NEVER_MS };
         let world = parts.start().await;
         let said = world.say("hello").await;
         world.answer(&said).await;
         let log = whole_log(parts.store.as_ref(), said.conversation).await;
         let received = &log[0];
-        let task = annie_core::ids::TaskId::from_uuid(parts.env.uuid());
+        let task = TaskId::from_uuid(parts.env.uuid());
         let mut body = received.body.clone();
-        if let annie_core::event::EventBody::Received(inbound) = &mut body {
+        if let EventBody::Received(inbound) = &mut body {
             inbound.client_id = "from another process".to_owned();
         }
         let event = NewEvent { at: parts.env.now(), task, agent: received.agent.clone(), body };
@@ -157,12 +161,11 @@ async fn a_message_that_nobody_told_of_is_found_when_a_snapshot_is_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_dies_over_its_snapshot_loses_nothing() {
-    use annie_core::ports::FaultAction;
     for point in ["before:SnapshotKept", "after:SnapshotKept"] {
         let plan = Arc::new(FaultPlan::once_at("engine", point, 0, FaultAction::Panic));
         let world = WorldParts::new(|_, _| Ok(says("here"))).faults(plan.clone()).start().await;
         let said = talk(&world, TURNS).await;
-        crate::world::check_log(&world.log(said.conversation).await);
+        check_log(&world.log(said.conversation).await);
         eventually("it died there", async || (!plan.struck().is_empty()).then_some(())).await;
         world.kernel.stop().await;
     }

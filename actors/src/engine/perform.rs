@@ -36,9 +36,12 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
     Ok(())
 }
 
-fn spawn(state: &mut EngineState, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
-    let (at_work, task) = (state.at_work.clone(), id.task());
-    state.tasks.spawn_noting(EngineTask::Effect(id), work, move || at_work.broke(task));
+impl EngineState {
+    /// Begins an effect. If it breaks down, its task is to blame.
+    fn spawn(&mut self, id: DirectiveId, work: impl Future<Output = ()> + Send + 'static) {
+        let (at_work, task) = (self.at_work.clone(), id.task());
+        self.tasks.spawn_noting(EngineTask::Effect(id), work, move || at_work.broke(task));
+    }
 }
 
 async fn start(
@@ -52,7 +55,7 @@ async fn start(
     match directive {
         Directive::BeginTurn { task } => {
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
-            spawn(state, id, async move {
+            state.spawn(id, async move {
                 let route = route(&wiring, &inbound);
                 let said = route.stripped.as_deref();
                 let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, said).await;
@@ -62,7 +65,7 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            spawn(state, id, async move {
+            state.spawn(id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
             });
@@ -82,14 +85,14 @@ async fn start(
                 started_before,
                 asked_before: false,
             };
-            spawn(state, id, async move {
+            state.spawn(id, async move {
                 let done = call_skill(wiring, request).await;
                 me.tell(EngineMsg::SkillFinished(Box::new(done)));
             });
         }
         Directive::Understand { task, text } => {
             let source = state.conv.orders.iter().find(|o| o.task == task).map(|o| o.inbound.source.clone());
-            spawn(state, id, async move {
+            state.spawn(id, async move {
                 let words = (text.as_str(), source.as_deref().unwrap_or_default());
                 let meant = understand_order(&wiring, &user, conversation, task, words).await;
                 // If one of these does not arrive this life is over, and the next one asks again.
@@ -98,7 +101,7 @@ async fn start(
         }
         Directive::CarryOut { task, verb, targets, text } => {
             let by = format!("order:{task}");
-            spawn(state, id, async move {
+            state.spawn(id, async move {
                 let text = carry_out_order(&wiring, &user, verb, &targets, text, &by).await;
                 me.tell(EngineMsg::CarriedOut { task, text });
             });
