@@ -98,11 +98,7 @@ impl Trace {
                 self.runs.entry(*intent).or_default().by = Some((task, event.agent.clone()));
             }
             EventBody::SkillFinished { intent, skill, outcome, .. } => {
-                let run = self.runs.entry(*intent).or_default();
-                run.receipts += 1;
-                if run.receipts > 1 {
-                    wrong.push(format!("{id}: {intent} of {task} has {} receipts", run.receipts));
-                }
+                self.has_receipt(event, *intent, wrong);
                 if let Some(lie) = lie(skill, outcome, deeds.contains(intent)) {
                     wrong.push(format!("{id}: the receipt of {intent} ({skill}) says {lie}"));
                 }
@@ -119,6 +115,16 @@ impl Trace {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A run has one receipt.
+    fn has_receipt(&mut self, event: &Event, intent: IntentId, wrong: &mut Vec<String>) {
+        let run = self.runs.entry(intent).or_default();
+        run.receipts += 1;
+        if run.receipts > 1 {
+            let (id, task, times) = (event.conversation, event.task, run.receipts);
+            wrong.push(format!("{id}: {intent} of {task} has {times} receipts"));
         }
     }
 
