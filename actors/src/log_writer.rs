@@ -25,6 +25,7 @@ use crate::{
     letters::LettersMsg,
     notify::NotifyMsg,
     observe::{Context, Handle, Named, Node, NodeError, SendError, task_point},
+    scheduler::SchedulerMsg,
     tasks::{Tasks, caught},
 };
 
@@ -112,6 +113,8 @@ pub struct Keepers {
     pub(crate) letters: Handle<LettersMsg>,
     /// Of long-running operations.
     pub(crate) expiry: Handle<ExpiryMsg>,
+    /// Of what changes when a task runs, and of its end.
+    pub(crate) scheduler: Handle<SchedulerMsg>,
 }
 
 type Waiting = (Append, oneshot::Sender<Result<Appended, AppendError>>);
@@ -251,6 +254,7 @@ fn tell_all_keepers(keepers: &Keepers) {
     keepers.notifier.tell(NotifyMsg::New { heard: None });
     keepers.letters.tell(LettersMsg::New);
     keepers.expiry.tell(ExpiryMsg::New);
+    keepers.scheduler.tell(SchedulerMsg::Reread);
 }
 
 /// Wakes and tells before anybody is answered: so a question that an answer leads to always comes behind the wake-up.
@@ -277,7 +281,7 @@ fn announce(args: &LogArgs, append: Append, result: &Result<Appended, AppendErro
 
 /// Tells who works on what an event left beside the conversation. Lost where nobody lives.
 fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId), event: &Event) {
-    let Keepers { notifier, letters, expiry } = &args.keepers;
+    let Keepers { notifier, letters, expiry, scheduler } = &args.keepers;
     let (mut has_word, mut has_letter, mut has_operation) = (event.body.is_final(), false, false);
     match &event.body {
         EventBody::Failed { letter, .. } => has_letter = letter.is_some(),
@@ -285,6 +289,9 @@ fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId),
         EventBody::LetterMoved { .. } => (has_word, has_letter) = (true, true),
         EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
         _ => {}
+    }
+    if let Some(news) = for_scheduler(event) {
+        scheduler.tell(news);
     }
     if has_word {
         let is_heard = event.body.is_final() && args.hub.is_heard_by(conversation, user);
@@ -295,6 +302,20 @@ fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId),
     }
     if has_operation {
         expiry.tell(ExpiryMsg::New);
+    }
+}
+
+/// What the scheduler has to know of an event that is stored. It hears it here and not from whoever stored it: they may be
+/// dead by now, and who waits for the end of a task would wait for ever.
+fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
+    let task = event.task;
+    match &event.body {
+        EventBody::Suspended { .. } => Some(SchedulerMsg::Hold { task, held: true }),
+        EventBody::Continued { .. } => Some(SchedulerMsg::Hold { task, held: false }),
+        EventBody::Deferred { until, .. } => Some(SchedulerMsg::Defer { task, until: *until }),
+        EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
+        body if body.is_final() => Some(SchedulerMsg::Ended { task }),
+        _ => None,
     }
 }
 

@@ -11,12 +11,7 @@ use annie_core::{
     turn::Conversation,
 };
 
-use crate::{
-    log_writer::append,
-    scheduler::{SchedulerMsg, open_tasks},
-    tasks::caught,
-    wiring::Wiring,
-};
+use crate::{log_writer::append, scheduler::open_tasks, tasks::caught, wiring::Wiring};
 
 /// Events of one page.
 const PAGE: u32 = 500;
@@ -59,19 +54,12 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
             }),
         },
     });
-    let before = events.len();
     events.extend(failures);
     if events.is_empty() {
         return Ok(());
     }
-    let tasks: Vec<TaskId> = events[before..].iter().map(|e| e.task).collect();
     let what = Append { conversation, user: user.clone(), fence: Fence::Owner(claim.epoch), events };
-    append(&wiring.log, what).await.map_err(|e| e.to_string())?;
-    for task in tasks {
-        // If it is lost, the scheduler's next life starts without them anyway.
-        wiring.scheduler.tell(SchedulerMsg::Ended { task });
-    }
-    Ok(())
+    append(&wiring.log, what).await.map(drop).map_err(|e| e.to_string())
 }
 
 /// The agents of the turns under way that have not reported, each with the report that is made for it.

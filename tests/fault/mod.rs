@@ -4,6 +4,7 @@ mod blame;
 mod chaos;
 mod doctor;
 mod doubt;
+mod ends;
 mod every_step;
 mod frozen;
 mod invariants;

@@ -14,7 +14,6 @@ use crate::{
     effects::Routed,
     log_writer::{LogError, append},
     observe::{Context, NodeError},
-    scheduler::SchedulerMsg,
 };
 
 /// Decisions in a row without anything from outside; more would be a circle in the core.
@@ -150,7 +149,6 @@ pub(super) async fn record_all(
 async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent>) -> Result<bool, NodeError> {
     let mut events = std::mem::take(&mut state.unsaved);
     events.extend(new);
-    let told: Vec<SchedulerMsg> = events.iter().filter_map(for_scheduler).collect();
     ctx.fault_point("deciding").await?;
     let count = events.len() as u64;
     let what =
@@ -171,22 +169,5 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     }
     snapshot::keep_now_and_then(ctx, state);
     ctx.fault_point("stored").await?;
-    for news in told {
-        // If it is lost, the scheduler's next life learns from the task table.
-        state.wiring.scheduler.tell(news);
-    }
     Ok(true)
-}
-
-/// What the scheduler has to know of an event that is stored.
-fn for_scheduler(event: &NewEvent) -> Option<SchedulerMsg> {
-    let task = event.task;
-    match &event.body {
-        EventBody::Suspended { .. } => Some(SchedulerMsg::Hold { task, held: true }),
-        EventBody::Continued { .. } => Some(SchedulerMsg::Hold { task, held: false }),
-        EventBody::Deferred { until, .. } => Some(SchedulerMsg::Defer { task, until: *until }),
-        EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
-        body if body.is_final() => Some(SchedulerMsg::Ended { task }),
-        _ => None,
-    }
 }

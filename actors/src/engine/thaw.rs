@@ -49,13 +49,7 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     state.read_to = state.conv.seq;
     // The former life may have stored an event and died before anybody was told.
     state.wiring.hub.publish(id, Live::Unsure);
-    if state.cause.is_some() {
-        // The former life may have stored the end of a task and died before the scheduler heard of it: who waits for that
-        // task would wait for ever.
-        for task in &state.conv.finished {
-            state.wiring.scheduler.tell(SchedulerMsg::Ended { task: *task });
-        }
-    }
+    tell_scheduler(state);
     ctx.fault_point("folded").await?;
     // A turn that only waits to be let go on had no part in the death.
     let resumed = state.cause.into_iter().flat_map(|cause| {
@@ -75,6 +69,23 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     });
     let events = events.collect();
     record::record_all(ctx, state, events).await
+}
+
+/// The log writer tells the scheduler what is stored, and may have died before it told.
+fn tell_scheduler(state: &EngineState) {
+    let tell = |news| state.wiring.scheduler.tell(news);
+    for task in &state.conv.finished {
+        tell(SchedulerMsg::Ended { task: *task });
+    }
+    let turns = state.conv.turns.iter().map(|t| (t.task, t.suspended, t.deferral.until, t.inbound.priority));
+    let inbox = state.conv.inbox.iter().map(|p| (p.task, p.held, None, p.inbound.priority));
+    for (task, held, until, priority) in turns.chain(inbox) {
+        tell(SchedulerMsg::Hold { task, held });
+        tell(SchedulerMsg::Reprioritise { task, priority });
+        if let Some(until) = until {
+            tell(SchedulerMsg::Defer { task, until });
+        }
+    }
 }
 
 /// What the log says.

@@ -240,6 +240,7 @@ fn keepers(wiring: &Wiring) -> Keepers {
         notifier: wiring.log.sibling(infra.child("notifier")),
         letters: wiring.log.sibling(infra.child("letters")),
         expiry: wiring.log.sibling(infra.child("expiry")),
+        scheduler: wiring.scheduler.clone(),
     }
 }
 

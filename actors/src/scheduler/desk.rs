@@ -238,6 +238,19 @@ impl Desk {
         }
     }
 
+    /// A task no longer waits for those that are not open.
+    pub fn stop_waiting(&mut self, task: TaskId, is_open: impl Fn(&TaskId) -> bool, now: Micros) {
+        let Some(entry) = self.entries.get_mut(&task) else { return };
+        let (left, ended): (BTreeSet<_>, BTreeSet<_>) = entry.after.iter().partition(|other| is_open(other));
+        entry.after = left;
+        for other in ended {
+            if let Some(waiters) = self.dependants.get_mut(&other) {
+                waiters.retain(|t| *t != task);
+            }
+        }
+        self.settle(task, now);
+    }
+
     pub fn has_ended(&self, task: TaskId) -> bool {
         self.ended.1.contains(&task)
     }

@@ -126,6 +126,7 @@ impl Desk {
         for task in gone.into_iter().chain(gone_aside) {
             self.leave(task, false, now);
         }
+        self.stop_waiting_for_ended(&open, began_at, now);
         // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
         for row in rows.into_iter().rev() {
             if takes_no_place(&row, &open) {
@@ -140,6 +141,16 @@ impl Desk {
         let entries = &self.entries;
         self.leases.keep_marks(|task| entries.contains_key(&task));
         self.is_loaded = true;
+    }
+
+    /// Nobody waits for a task whose end was not heard. Whoever was heard of since the look began may wait for what the table
+    /// did not have yet.
+    fn stop_waiting_for_ended(&mut self, open: &HashSet<TaskId>, began_at: Micros, now: Micros) {
+        let is_misled = |e: &Entry| e.heard_at < began_at && e.after.iter().any(|other| !open.contains(other));
+        let misled: Vec<TaskId> = self.entries.iter().filter(|(_, e)| is_misled(e)).map(|(task, _)| *task).collect();
+        for task in misled {
+            self.stop_waiting(task, |other| open.contains(other), now);
+        }
     }
 
     /// The time in which nothing ran does not count as waiting (ruling 4).

@@ -135,6 +135,8 @@ pub enum SchedulerMsg {
         /// Whom to answer; if not, when to ask again, in milliseconds.
         reply: oneshot::Sender<Result<Steering, u64>>,
     },
+    /// Something may be stored that it was not told of.
+    Reread,
     /// Asks how tasks stand.
     Stand {
         /// Which.
@@ -193,6 +195,7 @@ impl Named for SchedulerMsg {
             Self::Reprioritise { .. } => "Reprioritise",
             Self::Order { .. } => "Order",
             Self::Steer { .. } => "Steer",
+            Self::Reread => "Reread",
             Self::Stand { .. } => "Stand",
             Self::BackendChecked { .. } => "BackendChecked",
             Self::HoldGate { .. } => "HoldGate",
@@ -336,6 +339,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             // Whoever asked may have left; then the task is never stored, and is forgotten.
             let _ = reply.send(state.steers.steer(desk, conversation, task, user, now));
         }
+        SchedulerMsg::Reread => look(ctx, state, Duration::ZERO),
         SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
         SchedulerMsg::Due => state.timer_at = None,
