@@ -223,7 +223,9 @@ impl Conversation {
 
     /// Takes in an event whose place is not known yet; [`Self::placed`] tells it later.
     pub fn fold(&mut self, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
-        self.at = at.max(self.at);
+        if is_heard_live(agent, body) {
+            self.at = at.max(self.at);
+        }
         match body {
             EventBody::Received(inbound) => self.received(task, inbound),
             EventBody::TurnStarted { mode, facts, limits, route } => self.begin(task, *mode, facts, limits, route),
@@ -415,6 +417,16 @@ impl Conversation {
     pub fn request(&self, task: TaskId) -> Option<ModelRequest> {
         let turn = self.turn(task)?;
         Some(super::request::main(self.id, turn))
+    }
+}
+
+/// Whether a live Engine folds it too. What agents and breakers store beside it only a replay reads, and their times shall
+/// not make a state of it that the Engine never had.
+fn is_heard_live(agent: &AgentId, body: &EventBody) -> bool {
+    match body {
+        EventBody::SkillStarted { .. } => false,
+        EventBody::AgentStarted { .. } | EventBody::AgentReported { .. } => true,
+        _ => agent.is_orchestrator(),
     }
 }
 
