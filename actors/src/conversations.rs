@@ -352,8 +352,8 @@ impl Node for Conversations {
     fn view(state: &ConversationsState) -> Value {
         let elsewhere = state.seats.values().filter(|seat| seat.is_elsewhere).count();
         json!({
-            "awake": state.cells.len(), "elsewhere": elsewhere, "waiting_for_room": state.waiting.len(),
-            "quarantine": state.quarantine.keys().collect::<Vec<_>>()
+            "booted": state.booted, "awake": state.cells.len(), "elsewhere": elsewhere,
+            "waiting_for_room": state.waiting.len(), "quarantine": state.quarantine.keys().collect::<Vec<_>>()
         })
     }
 }

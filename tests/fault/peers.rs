@@ -32,7 +32,11 @@ async fn two(database: &Database, model: &Arc<ScriptedModel>, change: impl Fn(&m
         parts.store = Arc::new(PostgresStore::open(&address, PostgresOptions::default()).await.expect("a store"));
         parts.env = env::env(seed);
         change(&mut parts);
-        parts.start().await
+        let world = parts.start().await;
+        // A process that starts takes what is open: what is said before that may be.
+        eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
+            .await;
+        world
     };
     [start(7).await, start(8).await]
 }
