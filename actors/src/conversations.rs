@@ -328,9 +328,9 @@ impl Node for Conversations {
             return Ok(());
         }
         if let EndKind::Deprived(why) = &ended.kind {
-            // Neither the conversation nor its message is to blame, and it goes on as soon as it can: nothing is counted.
+            // Neither the conversation nor its message is to blame, and it goes on as soon as it can: nothing is counted,
+            // and nothing is written that could be.
             tracing::warn!(%conversation, why, "an engine waits for the store");
-            seat.cause = seat.cause.or(Some(ResumeCause::Restart));
             let wait_ms = seat.waits.died(ctx.now()).unwrap_or(DEPRIVED_MS_MAX).min(DEPRIVED_MS_MAX);
             start_later(ctx, state, conversation, wait_ms.max(DEPRIVED_MS_MIN));
             return Ok(());

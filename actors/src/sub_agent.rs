@@ -180,6 +180,8 @@ async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventB
             ctx.stop();
             return Ok(());
         }
+        // The log says where to go on; that nobody can write to it now is no failure of the agent.
+        Err(e) if e.is_passing() => return Err(NodeError::deprived(format!("an event could not be stored: {e}"))),
         Err(e) => return Err(NodeError::new(format!("an event could not be stored: {e}"))),
     }
     ctx.fault_point("stored").await?;

@@ -7,6 +7,7 @@ mod doubt;
 mod ends;
 mod every_step;
 mod frozen;
+mod hiccups;
 mod invariants;
 mod keepers;
 mod lives;

@@ -79,7 +79,7 @@ fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
     })
 }
 
-/// A sub-agent's life ended. Before its report, that is a crash.
+/// A sub-agent's life ended. Before its report, that is a crash, unless it was the store that was away.
 pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended: ChildEnded) -> Result<(), NodeError> {
     let Some(seat) = state.agents.remove(&ended.id) else { return Ok(()) };
     if !is_running(state, seat.task, &seat.agent) {
@@ -88,7 +88,9 @@ pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended:
     let why = match ended.kind {
         EndKind::Done | EndKind::Stopped => "it stopped without a report".to_owned(),
         EndKind::Killed => "it was killed".to_owned(),
-        EndKind::Failed(error) | EndKind::Deprived(error) => error,
+        // The next life of the Engine runs it again, from where the log is.
+        EndKind::Deprived(why) => return Err(NodeError::deprived(why)),
+        EndKind::Failed(error) => error,
     };
     crashed(ctx, state, seat.task, seat.agent, &why).await
 }

@@ -120,8 +120,7 @@ async fn a_message_that_finds_nothing_to_steer_takes_a_place_like_any_other() {
     assert_eq!(server.post("/api/v1/gate/hold", json!({ "holder": "ann", "ttl_ms": 60_000 })).await.0, 200);
     let mut refused = None;
     for n in 1..200 {
-        let id = format!("conv_{n:032x}");
-        let steer = json!({ "text": "x", "conversation_id": id, "steer": true });
+        let steer = json!({ "text": "x", "conversation_key": format!("k{n}"), "steer": true });
         let (status, answer) = server.post("/api/v1/messages", steer).await;
         if status != 202 {
             refused = Some((status, answer));
