@@ -24,8 +24,8 @@ fi
 target=${CARGO_TARGET_DIR:-$PWD/target}
 mkdir -p "$target" || exit 2
 annie=$target/debug/annie
-# From nothing all built files and what the tests write take about 5 GB; a full disk fails in words nobody connects with it.
-room_kb_min=$((7 * 1024 * 1024))
+# From nothing all built files and what the tests write take about 3 GB; a full disk fails in words nobody connects with it.
+room_kb_min=$((5 * 1024 * 1024))
 room_kb=$(df -Pk "$target" 2>/dev/null | awk 'NR == 2 { print $4 }')
 if [ ! -d "$target/debug/deps" ] && [ "${room_kb:-$room_kb_min}" -lt "$room_kb_min" ]; then
   echo "WARNING: $((room_kb / 1024)) MB are free for $target, a build from nothing wants $((room_kb_min / 1024)) MB: free some, or set ANNIE_TARGET_DIR to a larger disk" >&2
