@@ -354,7 +354,6 @@ impl Leases {
         self.inner.lock().downtime
     }
 
-    /// Keeps the first that is told.
     /// A round took so long.
     pub(super) fn note_round(&self, backend: usize, ran_ms: u64) {
         if let Some(post) = self.inner.lock().posts.get_mut(backend) {
@@ -370,6 +369,7 @@ impl Leases {
         self.inner.lock().posts.get(backend).map(|post| post.rounds.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// Keeps the first that is told.
     pub(super) fn note_downtime(&self, downtime: Downtime) {
         self.inner.lock().downtime.get_or_insert(downtime);
     }

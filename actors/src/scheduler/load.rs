@@ -81,6 +81,8 @@ pub(super) struct Looks {
     last_at: Option<Micros>,
     /// Entries after the last look.
     entries: usize,
+    /// Something may have been stored after the one that is under way had read its place.
+    is_owed: bool,
 }
 
 impl Looks {
@@ -94,7 +96,20 @@ impl Looks {
         self.last_at.is_none_or(|at| now.since_ms(at) >= LOOKS_MS_MIN || now < at)
     }
 
+    /// The table is to be read from now on, and not only as it was.
+    pub fn owe(&mut self) {
+        self.is_owed = true;
+    }
+
+    pub fn is_owed(&self) -> bool {
+        self.is_owed
+    }
+
     pub fn begin(&mut self, entries: usize, now: Micros) {
+        *self = Self { last_at: Some(now), entries, is_owed: false };
+    }
+
+    pub fn end(&mut self, entries: usize, now: Micros) {
         (self.last_at, self.entries) = (Some(now), entries);
     }
 }

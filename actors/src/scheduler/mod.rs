@@ -339,7 +339,10 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             // Whoever asked may have left; then the task is never stored, and is forgotten.
             let _ = reply.send(state.steers.steer(desk, conversation, task, user, now));
         }
-        SchedulerMsg::Reread => look(ctx, state, Duration::ZERO),
+        SchedulerMsg::Reread => {
+            state.looks.owe();
+            look(ctx, state, Duration::ZERO);
+        }
         SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
         SchedulerMsg::Due => state.timer_at = None,
@@ -443,14 +446,17 @@ fn looked(ctx: &Context<Scheduler>, state: &mut SchedulerState, found: Result<Fo
     match found {
         Ok(found) => {
             state.desk.apply(found, now);
-            state.looks.begin(state.desk.len(), now);
+            state.looks.end(state.desk.len(), now);
             for msg in std::mem::take(&mut state.early) {
                 act(ctx, state, msg, now);
             }
+            if state.looks.is_owed() {
+                look(ctx, state, Duration::ZERO);
+            }
         }
-        Err(e) if state.desk.is_loaded => tracing::warn!(error = %e, "the task table cannot be looked through"),
         Err(e) => {
-            tracing::warn!(error = %e, "the task table cannot be read; nothing but voice runs until it can");
+            let hint = if state.desk.is_loaded { "" } else { "; nothing but voice runs until it can" };
+            tracing::warn!(error = %e, "the task table cannot be read{hint}");
             look(ctx, state, Duration::from_millis(LOOK_AGAIN_MS));
         }
     }

@@ -7,7 +7,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::desk::Desk;
+use super::desk::{Desk, Entry};
 
 /// The shortest time between two messages that steer a conversation, in milliseconds.
 const STEER_MS_MIN: u64 = 2_000;
@@ -37,7 +37,7 @@ impl Steers {
         user: UserId,
         now: Micros,
     ) -> Result<Steering, u64> {
-        if !desk.works_on(conversation) {
+        if !desk.works_on(conversation, &user) {
             return Ok(Steering::OwnTurn);
         }
         self.admit(conversation, now)?;
@@ -63,9 +63,10 @@ impl Steers {
 }
 
 impl Desk {
-    /// Whether a task of a conversation works, or is about to. Before the open tasks are known nobody is turned away.
-    fn works_on(&self, conversation: ConversationId) -> bool {
-        let mut of_it = self.entries.values().filter(|e| e.waiting.conversation == conversation);
+    /// Whether a task of a user's conversation works, or is about to. Before the open tasks are known nobody is turned away.
+    fn works_on(&self, conversation: ConversationId, user: &UserId) -> bool {
+        let is_of_it = |e: &&Entry| e.waiting.conversation == conversation && e.waiting.user == *user;
+        let mut of_it = self.entries.values().filter(is_of_it);
         !self.is_loaded || of_it.any(|e| !e.is_blocked())
     }
 }

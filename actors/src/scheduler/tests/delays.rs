@@ -111,16 +111,18 @@ async fn a_lifted_task_goes_before_its_former_equals() {
 #[tokio::test(start_paused = true)]
 async fn a_conversation_is_steered_once_in_two_seconds_and_only_while_something_works_there() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
-    let steer = async || {
+    let steer_as = async |name: &str| {
         let wait = std::time::Duration::from_secs(1);
-        let (conversation, task, user) = (conversation(1), task(9), user("ann"));
+        let (conversation, task, user) = (conversation(1), task(9), user(name));
         let ask = |reply| SchedulerMsg::Steer { conversation, task, user, reply };
         world.scheduler.call(wait, ask).await.expect("answered")
     };
+    let steer = async || steer_as("ann").await;
     for _ in 0..3 {
         assert_eq!(steer().await, Ok(Steering::OwnTurn), "there is nothing to steer, and it needs a place");
     }
     let _busy = world.take(1, NORMAL, &[]).await;
+    assert_eq!(steer_as("bob").await, Ok(Steering::OwnTurn), "it is not his, and he uses up nobody's turn");
     assert_eq!(steer().await, Ok(Steering::Joins));
     assert!(steer().await.is_err_and(|ms| (1..=2_000).contains(&ms)));
     world.pass_ms(2_000).await;

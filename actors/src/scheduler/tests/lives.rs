@@ -132,6 +132,34 @@ async fn a_table_that_cannot_be_read_is_tried_again_every_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_may_have_been_stored_while_the_table_was_read_is_read_too() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let (open, shut) = watch::channel(true);
+    *world.table.is_shut.lock() = Some(shut);
+    world.tell(SchedulerMsg::Reread);
+    world.pass_ms(10).await;
+    world.tell(SchedulerMsg::Reread);
+    world.heard().await;
+    let before = world.table.readings();
+    open.send(false).expect("it listens");
+    world.until("it is read twice", async || (world.table.readings() == before + 2).then_some(())).await;
+    world.pass_ms(100).await;
+    assert_eq!(world.table.readings(), before + 2, "and not for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_cannot_be_read_again_is_read_when_it_can() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    world.table.failures.store(2, SeqCst);
+    *world.table.rows.lock() = vec![row(1, TaskState::Suspended, world.now(), json!({}))];
+    world.tell(SchedulerMsg::Reread);
+    world.pass_ms(1_500).await;
+    assert!(world.stand(1).await.is_none(), "it failed twice");
+    world.pass_ms(1_000).await;
+    assert_eq!(world.stand(1).await.map(|s| s.state), Some(StandState::Held));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_life_knows_how_long_a_round_usually_takes() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     for _ in 0..40 {
