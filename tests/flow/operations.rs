@@ -159,27 +159,38 @@ async fn an_operation_without_a_result_is_told_of_once_whoever_dies() {
     world.kernel.stop().await;
 }
 
-#[tokio::test]
-async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_longer_finds_its_way() {
-    let mut parts = WorldParts::new(|request, _| {
+type Granted = Arc<std::sync::Mutex<Option<OperationGrant>>>;
+
+/// A skill that takes the order and never says so, and what it was granted.
+fn hanging(skill: &'static str) -> (WorldParts, Granted) {
+    let mut parts = WorldParts::new(move |request, _| {
         Ok(match request.messages.last() {
             Some(Message::User { text, .. }) if !text.starts_with('[') => {
-                calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "the coffee"}}))])
+                calls([("use_skill", json!({"skill": skill, "arguments": {"what": "the coffee"}}))])
             }
             _ => secretary(request),
         })
     });
     parts.limits.mode = Mode::SingleLoop;
-    let grant: Arc<std::sync::Mutex<Option<OperationGrant>>> = Arc::default();
+    let grant = Granted::default();
     let given = grant.clone();
     parts.skills = Arc::new(FakeSkills::new(move |call| {
         *given.lock().expect("not poisoned") = Some(call.operation.clone());
         Deed::Hang
     }));
+    (parts, grant)
+}
+
+async fn ordered(grant: &Granted) -> OperationGrant {
+    eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await
+}
+
+#[tokio::test]
+async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_longer_finds_its_way() {
+    let (parts, grant) = hanging("test.send");
     let world = parts.start().await;
     let said = world.say("order coffee").await;
-    let OperationGrant { id, key, .. } =
-        eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await;
+    let OperationGrant { id, key, .. } = ordered(&grant).await;
     let early = world.kernel.finish_operation(id, &key, result("Delivered.")).await;
     assert!(matches!(early, Err(KernelError::Unavailable(_))), "{early:?}");
     world.kernel.crash().await;
@@ -202,25 +213,10 @@ async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_l
 
 #[tokio::test]
 async fn the_result_of_a_run_that_was_cut_off_with_its_turn_finds_its_way() {
-    let mut parts = WorldParts::new(|request, _| {
-        Ok(match request.messages.last() {
-            Some(Message::User { text, .. }) if text.starts_with("order") => {
-                calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "the coffee"}}))])
-            }
-            _ => secretary(request),
-        })
-    });
-    parts.limits.mode = Mode::SingleLoop;
-    let grant: Arc<std::sync::Mutex<Option<OperationGrant>>> = Arc::default();
-    let given = grant.clone();
-    parts.skills = Arc::new(FakeSkills::new(move |call| {
-        *given.lock().expect("not poisoned") = Some(call.operation.clone());
-        Deed::Hang
-    }));
+    let (parts, grant) = hanging("test.put");
     let world = parts.start().await;
     let said = world.say("order coffee").await;
-    let OperationGrant { id, key, .. } =
-        eventually("it is ordered", async || grant.lock().expect("not poisoned").clone()).await;
+    let OperationGrant { id, key, .. } = ordered(&grant).await;
     assert!(world.kernel.cancel(own(), said.task, "test").await.expect("heard"));
     world.final_of(said.conversation, said.task).await;
     let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");

@@ -19,7 +19,7 @@ use annie_testkit::{
 
 use crate::{
     flow::kernel::two_agents,
-    world::{WorldParts, ann, check_log, eventually, kill},
+    world::{World, WorldParts, ann, check_log, eventually, kill},
 };
 
 /// Its sender was told of an error and left; before, nobody woke its Engine until the next start.
@@ -66,22 +66,29 @@ async fn the_agents_of_a_conversation_that_is_parked_report_once() {
     world.kernel.stop().await;
 }
 
-/// The Engine dies between storing the end of a task and telling the scheduler; before, who waited for the task waited for
-/// ever.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_task_goes_on_though_the_news_of_its_end_died_with_its_engine() {
-    let (is_said, is_struck) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-    let said_by_plan = is_said.clone();
+/// A world in which somebody panics once at a point, after the model has said its last.
+async fn struck_at_the_end(who: &'static str, at: &'static str) -> (World, Arc<FaultPlan>) {
+    let is_said = Arc::new(AtomicBool::new(false));
+    let (said_by_plan, is_struck) = (is_said.clone(), AtomicBool::new(false));
     let plan = Arc::new(FaultPlan::by(move |kind, point, _| {
-        let is_the_end = kind == "engine" && point == "stored" && said_by_plan.load(SeqCst);
+        let is_the_end = kind == who && point == at && said_by_plan.load(SeqCst);
         if is_the_end && !is_struck.swap(true, SeqCst) { FaultAction::Panic } else { FaultAction::Pass }
     }));
     let model = ScriptedModel::new(move |_, _| {
         is_said.store(true, SeqCst);
         Ok(says("fine"))
     });
+    // What is known of the turn's beginning is stored before its model answers.
     let model = model.taking(std::time::Duration::from_millis(150));
     let world = WorldParts::with_model(Arc::new(model)).faults(plan.clone()).start().await;
+    (world, plan)
+}
+
+/// The Engine dies between storing the end of a task and telling the scheduler; before, who waited for the task waited for
+/// ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_task_goes_on_though_the_news_of_its_end_died_with_its_engine() {
+    let (world, plan) = struck_at_the_end("engine", "stored").await;
     let first = world.say("first").await;
     let mut waiting = Submission::new(ann(), "test", "then this");
     waiting.after = vec![first.task];
@@ -95,19 +102,7 @@ async fn who_waits_for_a_task_goes_on_though_the_news_of_its_end_died_with_its_e
 /// The log writer dies between storing a final word and telling the notifier; before, the word lay there until the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_final_word_is_delivered_though_the_log_writer_died_before_it_told_anybody() {
-    let is_said = Arc::new(AtomicBool::new(false));
-    let (said_by_plan, is_struck) = (is_said.clone(), AtomicBool::new(false));
-    let plan = Arc::new(FaultPlan::by(move |kind, point, _| {
-        let is_the_end = kind == "commit" && point == "after" && said_by_plan.load(SeqCst);
-        if is_the_end && !is_struck.swap(true, SeqCst) { FaultAction::Panic } else { FaultAction::Pass }
-    }));
-    let model = ScriptedModel::new(move |_, _| {
-        is_said.store(true, SeqCst);
-        Ok(says("fine"))
-    });
-    // What is known of the turn's beginning is stored before its model answers.
-    let model = model.taking(std::time::Duration::from_millis(150));
-    let world = WorldParts::with_model(Arc::new(model)).faults(plan.clone()).start().await;
+    let (world, plan) = struck_at_the_end("commit", "after").await;
     let said = world.say("hello").await;
     assert_eq!(world.answer(&said).await, "fine");
     assert_eq!(plan.struck().len(), 1);

@@ -201,19 +201,35 @@ async fn until(db: &mut PgConnection, question: &'static str) {
 const WAITS: &str = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() \
      AND application_name = 'annie' AND wait_event_type = 'Lock'";
 
+/// A conversation with one message, and a second one whose commit was given up while it waited for a lock that somebody else
+/// holds.
+struct GivenUp {
+    c: ConversationId,
+    store: PostgresStore,
+    holder: PgConnection,
+    db: PgConnection,
+}
+
+impl GivenUp {
+    async fn on(url: &str) -> Self {
+        let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
+        let store = PostgresStore::open(&url.parse().unwrap(), options).await.unwrap();
+        let c = conversation(1);
+        commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
+        let (mut holder, mut db) = (beside(url).await, beside(url).await);
+        holder.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
+        tokio::select! {
+            answers = store.commit(vec![inbox(c, "ann", vec![message(2)])]) => panic!("{answers:?}"),
+            () = until(&mut db, WAITS) => {}
+        }
+        Self { c, store, holder, db }
+    }
+}
+
 #[tokio::test]
 async fn a_commit_that_was_given_up_is_stored_before_it_is_asked_what_is_open_or_never() {
     let Some(database) = database().await else { return };
-    let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
-    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
-    let c = conversation(1);
-    commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
-    let (mut holder, mut db) = (beside(&database.url).await, beside(&database.url).await);
-    holder.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
-    tokio::select! {
-        answers = store.commit(vec![inbox(c, "ann", vec![message(2)])]) => panic!("{answers:?}"),
-        () = until(&mut db, WAITS) => {}
-    }
+    let GivenUp { c, store, mut holder, .. } = GivenUp::on(&database.url).await;
     assert_eq!(store.open_conversations().await.unwrap(), [(c, user("ann"))]);
     holder.execute("ROLLBACK").await.unwrap();
     commit(&store, inbox(c, "ann", vec![message(3)])).await.unwrap();
@@ -224,16 +240,7 @@ async fn a_commit_that_was_given_up_is_stored_before_it_is_asked_what_is_open_or
 #[tokio::test]
 async fn what_a_dead_process_asked_for_does_not_wait_on_in_a_queue() {
     let Some(database) = database().await else { return };
-    let options = PostgresOptions { statement_ms_max: 600_000, ..PostgresOptions::default() };
-    let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
-    let c = conversation(1);
-    commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();
-    let (mut holder, mut db) = (beside(&database.url).await, beside(&database.url).await);
-    holder.execute("BEGIN; UPDATE conversations SET title = 'x'").await.unwrap();
-    tokio::select! {
-        answers = store.commit(vec![inbox(c, "ann", vec![message(2)])]) => panic!("{answers:?}"),
-        () = until(&mut db, WAITS) => {}
-    }
+    let GivenUp { c, store, mut holder, mut db } = GivenUp::on(&database.url).await;
     drop(store);
     until(
         &mut db,
