@@ -192,7 +192,7 @@ impl Postgres {
     async fn is_ours(&self, judged: &Judged) -> Result<bool, Failure> {
         let Some(event) = &judged.first_event else { return Ok(false) };
         let mut held = self.connections.take().await?;
-        let rows = held.rows(IS_OURS, Bound::of(event.clone()).finish()?).await?;
+        let rows = held.read(IS_OURS, Bound::of(event.clone()).finish()?).await?;
         Ok(!rows.is_empty())
     }
 }

@@ -4,8 +4,9 @@
 //! costs one failure, not one for each connection. One that has lain idle for long may have been lost without a word (a
 //! firewall forgets it): it is asked first, and not for long.
 //!
-//! A question that is given up before it is answered may still be carried out. Whose connection that was is remembered until
-//! the server says that it is gone ([`Connections::settle`]).
+//! What is given up before it is answered may still be stored: a statement that is a transaction of its own, or the end of
+//! one. Whose connection that was is remembered until the server says that it is gone ([`Connections::settle`]). A question
+//! that stores nothing is not remembered, nor is what lies in a transaction whose end was not sent.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -35,8 +36,12 @@ const SILENCE_MS: u64 = 1_000;
 const IDLE_MS_MAX: u64 = 10_000;
 /// How long it may take to answer that, in milliseconds.
 const THERE_MS_MAX: u64 = 1_000;
-/// Connections at most that are remembered as given up: more than a server has.
-const GIVEN_UP_MAX: usize = 10_000;
+/// Connections at most that are remembered as given up, the newest: a server has not as many.
+const GIVEN_UP_MAX: usize = 1_000;
+/// How long one that was given up and told to end is waited for, in milliseconds. A process of the server that has not ended
+/// by then is frozen, or its disk is, and nobody's work waits for that: of what it stores when it wakes, whoever looks later
+/// hears.
+const ENDING_MS_MAX: u64 = 30_000;
 
 /// As whom the server knows the connection that asks.
 const WHO: &str = "SELECT CAST(pid AS BIGINT), CAST(extract(epoch FROM backend_start) * 1000000 AS BIGINT) \
@@ -58,8 +63,9 @@ pub(super) struct Connections {
     connect_ms_max: u64,
     answer_ms_max: u64,
     idle_max: Duration,
+    ending_max: Duration,
     idle: Mutex<Idle>,
-    given_up: Mutex<VecDeque<Backend>>,
+    given_up: Mutex<VecDeque<GivenUp>>,
 }
 
 /// Those that nobody uses, all of the same life: it ends when a connection breaks.
@@ -82,6 +88,13 @@ struct Backend {
     began_at: i64,
 }
 
+/// One that may store something though nobody waits for it.
+struct GivenUp {
+    backend: Backend,
+    /// When it was told to end and did not.
+    told_at: Option<Instant>,
+}
+
 /// A connection in somebody's hands. It goes back when it is dropped, unless it broke or its work was given up in the
 /// middle: then it is closed, and the server undoes what was not committed.
 pub(super) struct Held<'a> {
@@ -90,8 +103,8 @@ pub(super) struct Held<'a> {
     life: u64,
     /// A question that was not answered to its end, or a transaction that was not ended.
     is_open: bool,
-    /// A question that was not answered to its end.
-    is_asking: bool,
+    /// The question that was not answered to its end may be stored all the same.
+    may_store: bool,
     answer_ms_max: u64,
     _place: SemaphorePermit<'a>,
 }
@@ -105,6 +118,7 @@ impl Connections {
             connect_ms_max,
             answer_ms_max: statement_ms_max.saturating_add(SILENCE_MS),
             idle_max: Duration::from_millis(IDLE_MS_MAX),
+            ending_max: Duration::from_millis(ENDING_MS_MAX),
             idle: Mutex::default(),
             given_up: Mutex::default(),
         }
@@ -130,7 +144,7 @@ impl Connections {
             home: self,
             life,
             is_open: false,
-            is_asking: false,
+            may_store: false,
             answer_ms_max: self.answer_ms_max,
             _place: place,
         })
@@ -187,9 +201,29 @@ impl Connections {
         sql: &'static str,
         bound: impl Fn() -> Bound,
     ) -> Result<Vec<PgRow>, StoreError> {
+        self.ask(what, sql, bound, true).await
+    }
+
+    /// The same of a statement that stores nothing.
+    pub async fn read(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        bound: impl Fn() -> Bound,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        self.ask(what, sql, bound, false).await
+    }
+
+    async fn ask(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        bound: impl Fn() -> Bound,
+        may_store: bool,
+    ) -> Result<Vec<PgRow>, StoreError> {
         let mut patience = self.patience();
         loop {
-            let asked = async { self.take().await?.rows(sql, bound().finish()?).await }.await;
+            let asked = async { self.take().await?.ask(sql, bound().finish()?, may_store).await }.await;
             match asked {
                 Ok(rows) => return Ok(rows),
                 Err(failure) => patience.after(failure).await.map_err(|failure| failure.during(what))?,
@@ -198,28 +232,52 @@ impl Connections {
     }
 
     /// Waits until nothing that was given up can be carried out any more. What is still under way is ended; what was carried
-    /// out before that is stored, and can be read from then on.
+    /// out before that is stored, and can be read from then on. A process of the server that does not end is waited for only
+    /// for a time, and then no more: it is said, and forgotten.
+    ///
+    /// # Errors
+    /// If the server cannot be asked, or if something is still under way after all patience: then the next call goes on.
     pub async fn settle(&self) -> Result<(), StoreError> {
         const WHAT: &str = "ending what was given up";
         let mut patience = self.patience();
         loop {
-            let given_up: Vec<Backend> = self.given_up.lock().iter().copied().collect();
+            let given_up: Vec<Backend> = self.given_up.lock().iter().map(|one| one.backend).collect();
             if given_up.is_empty() {
                 return Ok(());
             }
             let (pids, began): (Vec<i64>, Vec<i64>) = given_up.iter().map(|one| (one.pid, one.began_at)).unzip();
             let bound = || Bound::default().numbers(pids.clone()).numbers(began.clone());
             let mut left = Vec::new();
-            for row in self.rows(WHAT, END_GIVEN_UP, bound).await? {
+            for row in self.read(WHAT, END_GIVEN_UP, bound).await? {
                 let mut row = Columns::of(&row);
                 left.push(Backend { pid: row.number()?, began_at: row.number()? });
             }
-            self.given_up.lock().retain(|one| left.contains(one) || !given_up.contains(one));
-            if !left.is_empty() {
+            if self.forget(&given_up, &left) {
                 let failure = Failure::Silent("what was given up is still under way");
                 patience.after(failure).await.map_err(|failure| failure.during(WHAT))?;
             }
         }
+    }
+
+    /// Forgets those of the `told` that are not `left`, and those that are left for too long. Whether one is waited for.
+    fn forget(&self, told: &[Backend], left: &[Backend]) -> bool {
+        let mut is_waited_for = false;
+        self.given_up.lock().retain_mut(|one| {
+            if !told.contains(&one.backend) {
+                return true;
+            }
+            if !left.contains(&one.backend) {
+                return false;
+            }
+            let waits = one.told_at.get_or_insert_with(Instant::now).elapsed() < self.ending_max;
+            if !waits {
+                let pid = one.backend.pid;
+                tracing::warn!(pid, "a process of the server does not end; what it was to store may be stored later");
+            }
+            is_waited_for |= waits;
+            waits
+        });
+        is_waited_for
     }
 
     pub fn patience(&self) -> Patience {
@@ -247,9 +305,18 @@ impl Connections {
 }
 
 impl Held<'_> {
-    /// All rows of one statement.
+    /// All rows of one statement. Outside of a transaction it is stored as soon as it is carried out.
     pub async fn rows(&mut self, sql: impl SqlSafeStr, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
-        let (was_open, wait) = self.ask();
+        self.ask(sql, bound, true).await
+    }
+
+    /// All rows of one statement that stores nothing.
+    pub async fn read(&mut self, sql: impl SqlSafeStr, bound: PgArguments) -> Result<Vec<PgRow>, Failure> {
+        self.ask(sql, bound, false).await
+    }
+
+    async fn ask(&mut self, sql: impl SqlSafeStr, bound: PgArguments, may_store: bool) -> Result<Vec<PgRow>, Failure> {
+        let (was_open, wait) = self.begins(may_store && !self.is_open);
         let Some(line) = &mut self.line else { return Err(closed()) };
         let answer = timeout(wait, sqlx::query_with(sql, bound).fetch_all(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open)
@@ -272,7 +339,7 @@ impl Held<'_> {
     }
 
     pub async fn commit(&mut self) -> Result<(), Failure> {
-        self.control("COMMIT").await?;
+        self.say("COMMIT", true).await?;
         self.is_open = false;
         Ok(())
     }
@@ -284,17 +351,21 @@ impl Held<'_> {
         }
     }
 
-    /// Statements without arguments.
+    /// Statements without arguments that begin a transaction, or are within one.
     pub async fn control(&mut self, sql: &'static str) -> Result<(), Failure> {
-        let (was_open, wait) = self.ask();
+        self.say(sql, false).await
+    }
+
+    async fn say(&mut self, sql: &'static str, may_store: bool) -> Result<(), Failure> {
+        let (was_open, wait) = self.begins(may_store);
         let Some(line) = &mut self.line else { return Err(closed()) };
         let answer = timeout(wait, raw_sql(sql).execute(&mut line.connection)).await;
         self.answered(answer.map_err(|_| Failure::Silent("the server does not answer")), was_open).map(drop)
     }
 
     /// A question is about to be asked. Whether a transaction is open, and how long to wait.
-    fn ask(&mut self) -> (bool, Duration) {
-        self.is_asking = true;
+    fn begins(&mut self, may_store: bool) -> (bool, Duration) {
+        self.may_store = may_store;
         (std::mem::replace(&mut self.is_open, true), Duration::from_millis(self.answer_ms_max))
     }
 
@@ -305,7 +376,7 @@ impl Held<'_> {
                 Err(failure)
             }
             answer => {
-                (self.is_open, self.is_asking) = (was_open, false);
+                (self.is_open, self.may_store) = (was_open, false);
                 answer
             }
         }
@@ -315,10 +386,10 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let Some(line) = self.line.take() else { return };
-        if self.is_asking {
+        if self.may_store {
             let mut given_up = self.home.given_up.lock();
             given_up.truncate(GIVEN_UP_MAX - 1);
-            given_up.push_front(line.backend);
+            given_up.push_front(GivenUp { backend: line.backend, told_at: None });
         }
         let mut idle = self.home.idle.lock();
         if !self.is_open && idle.life == self.life {
@@ -365,27 +436,121 @@ fn unavailable(detail: &str) -> Failure {
 mod tests {
     use std::process::Command;
 
-    use annie_testkit::postgres::database;
+    use annie_testkit::postgres::{Database, database};
 
     use super::*;
 
     /// Long enough for anything that is going to happen.
     const LONG: Duration = Duration::from_secs(60);
 
+    /// At most one connection to a new database: the same process of the server answers every question.
+    async fn one() -> Option<(Connections, Database)> {
+        let database = database().await?;
+        let address: crate::PostgresAddress = database.url.parse().unwrap();
+        let connections = Connections::new(address.connect_options(), 1, 1_000, 600_000);
+        connections.rows("asking", "CREATE TABLE kept (n int)", Bound::default).await.unwrap();
+        Some((connections, database))
+    }
+
+    fn only_idle(connections: &Connections) -> Backend {
+        connections.idle.lock().connections[0].0.backend
+    }
+
+    /// A process of the server that does nothing until this is dropped.
+    struct Frozen(Backend);
+
+    impl Frozen {
+        fn new(backend: Backend) -> Self {
+            let frozen = Self(backend);
+            frozen.tell("-STOP");
+            frozen
+        }
+
+        fn tell(&self, signal: &str) {
+            Command::new("kill").args([signal, &self.0.pid.to_string()]).status().unwrap();
+        }
+    }
+
+    impl Drop for Frozen {
+        fn drop(&mut self) {
+            self.tell("-CONT");
+        }
+    }
+
+    /// Asks, and leaves before there can be an answer.
+    async fn give_up<T>(asked: impl Future<Output = T>) {
+        tokio::select! {
+            biased;
+            _ = asked => panic!("nobody is there to answer"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+
     #[tokio::test]
     async fn a_connection_that_was_lost_while_it_lay_idle_is_not_waited_for() {
-        let Some(database) = database().await else { return };
-        let address: crate::PostgresAddress = database.url.parse().unwrap();
-        let mut connections = Connections::new(address.connect_options(), 1, 5_000, 600_000);
+        let Some((mut connections, _database)) = one().await else { return };
         connections.idle_max = Duration::ZERO;
-        connections.rows("asking", "SELECT 1", Bound::default).await.unwrap();
-        let first = connections.idle.lock().connections[0].0.backend;
-        let tell = |signal: &str| Command::new("kill").args([signal, &first.pid.to_string()]).status().unwrap();
-        tell("-STOP");
+        let first = only_idle(&connections);
+        let frozen = Frozen::new(first);
         let asked = timeout(LONG, connections.rows("asking", "SELECT 1", Bound::default)).await;
-        tell("-CONT");
+        drop(frozen);
         assert_eq!(asked.unwrap().unwrap().len(), 1);
-        assert_ne!(connections.idle.lock().connections[0].0.backend, first);
+        assert_ne!(only_idle(&connections), first);
         connections.close().await;
+    }
+
+    #[tokio::test]
+    async fn what_stores_nothing_when_it_is_given_up_is_not_remembered() {
+        let Some((connections, _database)) = one().await else { return };
+        let frozen = Frozen::new(only_idle(&connections));
+        give_up(connections.read("asking", "SELECT 1", Bound::default)).await;
+        connections.settle().await.unwrap();
+        drop(frozen);
+        // Within a transaction nothing is stored before its end is sent.
+        let mut held = connections.take().await.unwrap();
+        held.begin().await.unwrap();
+        let frozen = Frozen::new(held.line.as_ref().unwrap().backend);
+        give_up(held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap())).await;
+        drop(held);
+        connections.settle().await.unwrap();
+        drop(frozen);
+        let mut held = connections.take().await.unwrap();
+        held.begin().await.unwrap();
+        // Waits for the other's end.
+        held.control("LOCK TABLE kept").await.unwrap();
+        let rows = held.read("SELECT n FROM kept", Bound::default().finish().unwrap()).await.unwrap();
+        assert_eq!(rows.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_process_of_the_server_that_does_not_end_is_waited_for_for_a_time_and_then_no_more() {
+        let Some((mut connections, _database)) = one().await else { return };
+        let frozen = Frozen::new(only_idle(&connections));
+        give_up(connections.rows("writing", "INSERT INTO kept VALUES (1)", Bound::default)).await;
+        for _ in 0..2 {
+            let error = timeout(LONG, connections.settle()).await.unwrap().unwrap_err();
+            assert_eq!(error.detail, "what was given up is still under way");
+        }
+        connections.ending_max = Duration::ZERO;
+        timeout(LONG, connections.settle()).await.unwrap().unwrap();
+        assert!(connections.given_up.lock().is_empty());
+        drop(frozen);
+        // It was told to end before it could begin.
+        assert_eq!(connections.read("asking", "SELECT n FROM kept", Bound::default).await.unwrap().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_transaction_that_was_given_up_is_waited_for() {
+        let Some((connections, _database)) = one().await else { return };
+        let mut held = connections.take().await.unwrap();
+        held.begin().await.unwrap();
+        held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap()).await.unwrap();
+        let frozen = Frozen::new(held.line.as_ref().unwrap().backend);
+        give_up(held.commit()).await;
+        drop(held);
+        connections.settle().await.unwrap_err();
+        drop(frozen);
+        connections.settle().await.unwrap();
+        assert!(connections.given_up.lock().is_empty());
     }
 }

@@ -106,11 +106,11 @@ impl Memories for PostgresStore {
                     .with(query.limit)
             };
             let rows = if query.text.trim().is_empty() {
-                self.db.connections.rows(WHAT, LIST, bound).await?
+                self.db.connections.read(WHAT, LIST, bound).await?
             } else {
                 let stems = query_stems(&query.text);
                 let Some(expression) = expression(&user, &stems) else { return Ok(Vec::new()) };
-                self.db.connections.rows(WHAT, FIND, || bound().with(expression.clone()).words(&stems)).await?
+                self.db.connections.read(WHAT, FIND, || bound().with(expression.clone()).words(&stems)).await?
             };
             rows.iter().map(|row| hit_of(&mut Columns::of(row))).collect()
         })

@@ -158,7 +158,7 @@ impl Database for Postgres {
          WHERE excluded.seq >= snapshots.seq";
 
     async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<PgRow>, StoreError> {
-        self.connections.rows(what, sql, || Bound::of(bound.clone())).await
+        self.connections.read(what, sql, || Bound::of(bound.clone())).await
     }
 
     // Every one of them may be done twice, if the answer to the first was lost.

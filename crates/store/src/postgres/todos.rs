@@ -78,7 +78,7 @@ impl Todos for PostgresStore {
                 query.limit.into(),
             ];
             let bound = || Bound::of(cells.clone()).words(&needles);
-            let rows = self.db.connections.rows("searching tasks", FIND, bound).await?;
+            let rows = self.db.connections.read("searching tasks", FIND, bound).await?;
             rows.iter().map(|row| todo_of(&mut Columns::of(row))).collect()
         })
     }

@@ -78,7 +78,7 @@ pub trait Database: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Head>, StoreError>> + Send;
 
     /// Waits until every append that was given up before it was answered is stored or never will be: a commit whose future was
-    /// dropped, or one whose fate is not known.
+    /// dropped, or one whose fate is not known. A server that cannot say so is not waited for for ever.
     fn settle(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// See [`annie_core::ports::Records::rebuild`].
