@@ -1,7 +1,7 @@
 //! Throws the projections away and folds the log again, in one transaction: whoever reads meanwhile sees the old tables,
 //! whoever writes waits. What no event says is kept: whose a conversation is, who owns it, what was delivered, and the
-//! notifications. A word that was delivered keeps its row, so that it is not delivered again. A conversation with an event
-//! that cannot be read keeps its rows as they are: half a log would tell a wrong story.
+//! notifications. A conversation with an event that cannot be read keeps its rows as they are: half a log would tell a wrong
+//! story.
 
 use std::collections::BTreeSet;
 
@@ -25,11 +25,16 @@ const PAGE_ROWS_MAX: u32 = 1_000;
 /// Appends lock a conversation's row first, deliveries a word's: both wait here.
 const LOCK: &str = "SET LOCAL statement_timeout = 0; \
      LOCK TABLE conversations IN EXCLUSIVE MODE; LOCK TABLE outbox IN EXCLUSIVE MODE;";
+/// What was delivered is remembered until the end of the transaction.
+const REMEMBER_DELIVERED: &str = "CREATE TEMP TABLE delivered ON COMMIT DROP AS \
+     SELECT id, delivered_at FROM outbox WHERE delivered_at IS NOT NULL; ANALYZE pg_temp.delivered;";
+const MARK_DELIVERED: &str = "UPDATE outbox SET delivered_at = d.delivered_at FROM pg_temp.delivered d \
+     WHERE d.id = outbox.id;";
 /// Each but for the conversations that are left as they are.
 const CLEAR: [&str; 5] = [
     "DELETE FROM tasks WHERE conversation_id <> ALL($1)",
     "DELETE FROM intents WHERE conversation_id <> ALL($1)",
-    "DELETE FROM outbox WHERE conversation_id <> ALL($1) AND delivered_at IS NULL",
+    "DELETE FROM outbox WHERE conversation_id <> ALL($1)",
     "DELETE FROM letters WHERE conversation_id <> ALL($1)",
     "DELETE FROM operations WHERE conversation_id <> ALL($1)",
 ];
@@ -59,6 +64,7 @@ impl Postgres {
         held.wait_for_ever();
         held.begin().await?;
         held.control(LOCK).await?;
+        held.control(REMEMBER_DELIVERED).await?;
         let unreadable = unreadable(&mut held).await?;
         for clear in CLEAR {
             let but: Vec<Uuid> = unreadable.iter().map(|id| id.uuid()).collect();
@@ -72,6 +78,7 @@ impl Postgres {
             read += fold_page(&mut held, &page, &unreadable).await?;
         }
         held.control(RENAME).await?;
+        held.control(MARK_DELIVERED).await?;
         held.commit().await?;
         Ok(read)
     }

@@ -145,6 +145,7 @@ pub async fn a_rebuild_keeps_notifications_and_delivers_nothing_again(store: Arc
     for _ in 0..2 {
         store.rebuild().await.unwrap();
         assert_eq!(waiting(&*store).await, [task(4)], "neither what was swept nor what was delivered");
+        assert_eq!(store.sweep_outbox(Micros(310)).await.unwrap(), 1, "a swept word is there again, with its time");
         assert_eq!(store.notifications(user("ann"), 0, 9).await.unwrap(), [told(2, "ann", &[2], 400)]);
     }
     assert_eq!(notify(&*store, "ann", &[1], 500).await, None);
