@@ -374,7 +374,8 @@ pub trait Records: Send + Sync {
     /// The message of a user with this client id.
     fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>>;
 
-    /// The intents of a task, in the order in which they were planned.
+    /// The intents of a task, in the order in which they were planned. One that was begun and cut off with its task is
+    /// `Unknown`.
     fn intents(&self, task: TaskId) -> Fut<'_, Result<Vec<IntentRow>, StoreError>>;
 
     /// Throws every projection away and folds the log again; answers how many events were read.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use annie_core::{
     event::Scope,
     ids::{ConversationId, TaskId, UserId},
-    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
+    ports::{ConversationRow, Fut, IntentRow, IntentState, MessageRow, Records, StoreError, TaskRow},
     time::Micros,
 };
 
@@ -67,7 +67,12 @@ impl Records for MemoryStore {
         Box::pin(self.read("intents", move |data| {
             let mut found: Vec<_> = data.intents.values().filter(|i| i.row.task == task).collect();
             found.sort_by_key(|intent| intent.place);
-            found.into_iter().map(|intent| intent.row.clone()).collect()
+            let is_over = data.tasks.get(&task).is_some_and(|task| task.ended_at.is_some());
+            let said = |row: &IntentRow| match row.state {
+                IntentState::Started if is_over => IntentRow { state: IntentState::Unknown, ..row.clone() },
+                _ => row.clone(),
+            };
+            found.into_iter().map(|intent| said(&intent.row)).collect()
         }))
     }
 

@@ -34,8 +34,9 @@ const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, pr
      WHERE received_at < $1 AND user_id = $3 AND state IN ('queued', 'running', 'suspended') \
      ORDER BY received_at DESC, id DESC LIMIT $2";
 
-const INTENTS: &str = "SELECT id, task_id, skill, effect, state, attempts FROM intents WHERE task_id = $1 \
-     ORDER BY seq, place";
+const INTENTS: &str = "SELECT i.id, i.task_id, i.skill, i.effect, CASE WHEN i.state = 'started' AND \
+     t.ended_at IS NOT NULL THEN 'unknown' ELSE i.state END AS state, i.attempts FROM intents i \
+     LEFT JOIN tasks t ON t.id = i.task_id WHERE i.task_id = $1 ORDER BY i.seq, i.place";
 
 impl<D: Database> Records for SqlStore<D> {
     fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>> {

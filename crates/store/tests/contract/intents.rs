@@ -38,6 +38,21 @@ pub async fn a_once_run_starts_exactly_once(store: Arc<dyn Store>) {
     assert_eq!(length(&*store, c).await, 3);
 }
 
+pub async fn a_run_that_was_cut_off_with_its_task_is_unknown(store: Arc<dyn Store>) {
+    let c = conversation(1);
+    let epoch = opened(&*store, c, "ann", task(1), 1).await;
+    let runs = (1..=3).map(|n| planned(intent(n), "mail.send", Effect::Once)).collect();
+    commit(&*store, owned(c, "ann", epoch, vec![plans(task(1), runs, 2)])).await.unwrap();
+    let started = [1, 2].map(|n| run_started(task(1), intent(n), 3));
+    commit(&*store, owned(c, "ann", epoch, started.into())).await.unwrap();
+    let receipt = run_finished(task(1), intent(1), Outcome::success("sent"), 4);
+    commit(&*store, owned(c, "ann", epoch, vec![receipt])).await.unwrap();
+    let states = async || store.intents(task(1)).await.unwrap().iter().map(|row| row.state).collect::<Vec<_>>();
+    assert_eq!(states().await, [IntentState::Done, IntentState::Started, IntentState::Planned]);
+    commit(&*store, owned(c, "ann", epoch, vec![cancelled(task(1), 5)])).await.unwrap();
+    assert_eq!(states().await, [IntentState::Done, IntentState::Unknown, IntentState::Planned]);
+}
+
 pub async fn an_idempotent_run_starts_again_until_its_receipt(store: Arc<dyn Store>) {
     let c = conversation(1);
     let epoch = opened(&*store, c, "ann", task(1), 1).await;

@@ -18,6 +18,7 @@ mod outbox;
 mod plain;
 mod postgres_faults;
 mod postgres_only;
+mod postgres_tls;
 mod records;
 mod remembered;
 mod sqlite_only;
@@ -71,6 +72,7 @@ macro_rules! contract {
                 ],
                 intents: [
                     a_once_run_starts_exactly_once,
+                    a_run_that_was_cut_off_with_its_task_is_unknown,
                     an_idempotent_run_starts_again_until_its_receipt,
                     a_read_leaves_no_intent,
                     a_refused_start_refuses_its_whole_append,
