@@ -31,7 +31,7 @@ impl Failure {
     /// While doing `what`.
     pub fn during(self, what: &'static str) -> StoreError {
         match self {
-            Self::Database(error) => StoreError { kind: kind_of(&error), what, detail: error.to_string() },
+            Self::Database(error) => StoreError { kind: kind_of(&error), what, detail: detail_of(&error) },
             Self::Silent(detail) => StoreError { kind: StoreErrorKind::Unavailable, what, detail: detail.to_owned() },
             Self::Answer(error) => error,
         }
@@ -58,6 +58,16 @@ impl Failure {
     /// Whether what was to be new is there already.
     pub fn is_repeat(&self) -> bool {
         matches!(self, Self::Database(error) if code_of(error) == Some("23505"))
+    }
+}
+
+/// The system does not say which file is not there.
+fn detail_of(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound => {
+            format!("{error}: a certificate or a socket that the address names is not there")
+        }
+        error => error.to_string(),
     }
 }
 

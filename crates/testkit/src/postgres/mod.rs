@@ -9,6 +9,7 @@
 #![allow(clippy::panic, clippy::expect_used, reason = "a test says what went wrong by panicking, in its helpers too")]
 
 mod place;
+mod tls;
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,6 +21,8 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::process::{Signal, kill_process};
+
+pub use tls::Roots;
 
 use place::{LINGER_QUARTERS, Place, children, is_at, lock, make_folder, new_name, open, run_as, unique_folder};
 

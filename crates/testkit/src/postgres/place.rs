@@ -50,8 +50,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+
+    /// Where its certificate is, if it has one.
+    pub(super) fn certificate(&self) -> PathBuf {
+        self.data().join("server.crt")
     }
 
     fn socket(&self) -> PathBuf {
@@ -126,6 +131,9 @@ impl Place {
             &format!("full_page_writes={on}"),
         ] {
             server.args(["-c", setting]);
+        }
+        if self.certificate().exists() {
+            server.args(["-c", "ssl=on"]);
         }
         let child = server.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
         child.unwrap_or_else(|e| panic!("setsid: {e}"))

@@ -1,0 +1,92 @@
+//! A database that is spoken to over TLS: whom it is believed, and whom not.
+
+use std::{sync::Arc, time::Duration};
+
+use annie_core::ports::{Store, StoreError, StoreErrorKind};
+use annie_store::{PostgresOptions, PostgresStore};
+use annie_testkit::postgres::{Options, Roots, Server, database};
+use tokio::time::timeout;
+
+use crate::{
+    make::*,
+    postgres_only::{beside, message},
+};
+
+/// Long enough for anything that is going to happen.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server that wants TLS, a database of it, and who is to be believed.
+async fn over_tls() -> Option<(Arc<Server>, String, Roots)> {
+    let server = Server::start(Options::default()).await?;
+    let roots = server.want_tls().await;
+    let url = server.database().await;
+    Some((server, url, roots))
+}
+
+/// By the address as users write it.
+async fn open(address: &str) -> Result<PostgresStore, StoreError> {
+    let options = PostgresOptions { connect_ms_max: 1_000, ..PostgresOptions::default() };
+    PostgresStore::open(&address.parse().unwrap(), options).await
+}
+
+async fn refused(address: &str) -> String {
+    let Err(error) = open(address).await else { panic!("{address} is taken") };
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(!format!("{error} {error:?}").contains("the-password-of-the-test"), "{error}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn a_database_is_written_and_listened_to_over_tls() {
+    let Some((server, url, roots)) = over_tls().await else { return };
+    let verified = |mode: &str| format!("{}?sslmode={mode}&sslrootcert={}", server.tls(&url), roots.right.display());
+    let full = open(&verified("verify-full")).await.unwrap();
+    // By its number the server has no name, and a chain of certificates all the same.
+    let chain = open(&verified("verify-ca").replace("@localhost:", "@127.0.0.1:")).await.unwrap();
+    timeout(LONG, chain.woken()).await.unwrap();
+    commit(&full, inbox(conversation(1), "ann", vec![message(1)])).await.unwrap();
+    timeout(LONG, chain.woken()).await.unwrap();
+    assert_eq!(length(&chain, conversation(1)).await, 1);
+    let secret = "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+        WHERE application_name = 'annie'";
+    let (all, secret): (i64, i64) = sqlx::query_as(secret).fetch_one(&mut beside(&url).await).await.unwrap();
+    assert!(all >= 4 && secret == all, "{secret} of {all}: each of them writes and listens");
+    for store in [full, chain] {
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_the_one_that_was_meant_is_refused_and_so_is_who_comes_without_tls() {
+    let Some((server, url, roots)) = over_tls().await else { return };
+    let tls = server.tls(&url);
+    let (right, wrong) = (roots.right.display(), roots.wrong.display());
+    let by_number = server.tcp(&url);
+    for (address, said) in [
+        (format!("{tls}?sslmode=verify-full&sslrootcert={wrong}"), "invalid peer certificate"),
+        (format!("{tls}?sslmode=verify-ca&sslrootcert={wrong}"), "invalid peer certificate"),
+        (format!("{tls}?sslmode=verify-full"), "invalid peer certificate"),
+        (format!("{by_number}?sslmode=verify-full&sslrootcert={right}"), "not valid for name"),
+        (
+            format!("{tls}?sslmode=verify-full&sslrootcert=/no/such.pem"),
+            "a certificate or a socket that the address names",
+        ),
+        (format!("{tls}?sslmode=disable"), "no encryption"),
+    ] {
+        let error = refused(&address).await;
+        assert!(error.contains(said), "{address}: {error}");
+    }
+    // Who does not ask who it is may come, and so may who asks for no more than that nobody listens.
+    for mode in ["prefer", "require"] {
+        open(&format!("{tls}?sslmode={mode}")).await.unwrap().close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused_by_who_wants_it() {
+    let Some(database) = database().await else { return };
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let error = refused(&format!("{}?sslmode={mode}", database.url_tcp)).await;
+        assert!(error.contains("does not support TLS"), "{error}");
+    }
+}
