@@ -19,7 +19,7 @@ mod words;
 
 pub use address::{AddressError, PostgresAddress, PostgresOptions};
 pub use examine::{Examination, Gap, TableCheck, Unreadable, WrongSnapshot, examine, repair};
-pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait};
+pub use memory::{MemoryStore, StoreFault, StoreHook, StorePoint, StoreSide, StoreWait, StoreWakes};
 pub use migrate::{MigrateError, MigratePlace, TableCopied, migrate};
 pub use postgres::PostgresStore;
 pub use sqlite::{Durability, FolderLock, SqliteOptions, SqliteStore};

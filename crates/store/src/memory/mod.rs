@@ -69,12 +69,16 @@ pub enum StoreSide {
 /// asked between the two.
 pub type StoreWait = Arc<dyn Fn(StorePoint<'_>, StoreSide) -> Fut<'static, ()> + Send + Sync>;
 
+/// When one process hears that another may have stored something: each call is one wait.
+pub type StoreWakes = Arc<dyn Fn() -> Fut<'static, ()> + Send + Sync>;
+
 /// The store in memory.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     data: Arc<Mutex<Data>>,
     hook: Option<StoreHook>,
     wait: Option<StoreWait>,
+    wakes: Option<StoreWakes>,
 }
 
 impl MemoryStore {
@@ -87,13 +91,19 @@ impl MemoryStore {
     /// The same data, seen through a hook.
     #[must_use]
     pub fn with_hook(&self, hook: StoreHook) -> Self {
-        Self { data: Arc::clone(&self.data), hook: Some(hook), wait: self.wait.clone() }
+        Self { hook: Some(hook), ..self.clone() }
     }
 
     /// The same data, whose calls take their time.
     #[must_use]
     pub fn with_wait(&self, wait: StoreWait) -> Self {
-        Self { data: Arc::clone(&self.data), hook: self.hook.clone(), wait: Some(wait) }
+        Self { wait: Some(wait), ..self.clone() }
+    }
+
+    /// The same data, as one of several processes has it.
+    #[must_use]
+    pub fn with_wakes(&self, wakes: StoreWakes) -> Self {
+        Self { wakes: Some(wakes), ..self.clone() }
     }
 
     /// Takes in events that another store accepted, without judging them again.
@@ -155,6 +165,10 @@ const fn name_of(point: StorePoint<'_>) -> &'static str {
 impl Store for MemoryStore {
     fn name(&self) -> &'static str {
         "memory"
+    }
+
+    fn woken(&self) -> Fut<'_, ()> {
+        self.wakes.as_ref().map_or_else(|| Box::pin(std::future::pending()) as Fut<'_, ()>, |wakes| wakes())
     }
 
     fn close(&self) -> Fut<'_, ()> {

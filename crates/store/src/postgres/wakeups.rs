@@ -35,13 +35,14 @@ const THERE_MS_MAX: u64 = 5_000;
 pub(super) struct Wakeups {
     news: Arc<Notify>,
     heard: Arc<Notify>,
+    look_max: Duration,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Wakeups {
     pub async fn open(connections: &Arc<Connections>, listen: PgConnectOptions) -> Result<Self, StoreError> {
         const WHAT: &str = "opening the database";
-        let rows = connections.rows(WHAT, NAME, Bound::default).await?;
+        let rows = connections.read(WHAT, NAME, Bound::default).await?;
         let name = match rows.first() {
             Some(row) => crate::sql::Columns::of(row).text()?,
             None => String::new(),
@@ -50,7 +51,7 @@ impl Wakeups {
         let mut tasks = JoinSet::new();
         tasks.spawn(tell(Arc::clone(connections), Arc::clone(&news), name.clone()));
         tasks.spawn(listen_for_ever(listen, Arc::clone(&heard), name));
-        Ok(Self { news, heard, tasks: Mutex::new(tasks) })
+        Ok(Self { news, heard, look_max: Duration::from_millis(LOOK_MS_MAX), tasks: Mutex::new(tasks) })
     }
 
     /// There is something new for others: they are told soon.
@@ -61,7 +62,7 @@ impl Wakeups {
     /// Waits until there may be something new from others. What was heard while nobody waited ends the next wait at once; a
     /// hint that was lost is made up for by the time.
     pub async fn heard(&self) {
-        let _ = timeout(Duration::from_millis(LOOK_MS_MAX), self.heard.notified()).await;
+        let _ = timeout(self.look_max, self.heard.notified()).await;
     }
 
     pub fn close(&self) {
@@ -74,7 +75,7 @@ async fn tell(connections: Arc<Connections>, news: Arc<Notify>, name: String) {
     loop {
         news.notified().await;
         let bound = || Bound::default().with(name.clone());
-        if let Err(error) = connections.rows("telling other processes", TELL, bound).await {
+        if let Err(error) = connections.read("telling other processes", TELL, bound).await {
             tracing::debug!(%error, "other processes were not told of what is new");
         }
     }
@@ -118,6 +119,15 @@ mod tests {
 
     /// Long enough for anything that is going to happen.
     const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn who_is_never_told_anything_looks_from_time_to_time() {
+        let (news, heard, look_max) = (Arc::default(), Arc::default(), Duration::from_millis(1));
+        let deaf = Wakeups { news, heard, look_max, tasks: Mutex::default() };
+        for _ in 0..3 {
+            timeout(LONG, deaf.heard()).await.unwrap();
+        }
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_quiet_line_is_asked_and_one_that_is_dead_is_given_up() {
