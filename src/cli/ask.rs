@@ -1,13 +1,14 @@
 //! `annie ask`: says one thing and shows the turn. With a running server it is a client; without one the kernel runs in
 //! this process.
 
-use std::io::Read;
+use std::{future::pending, io::Read};
 
+use futures_util::{FutureExt, future::BoxFuture};
 use serde_json::json;
 
 use super::{
     args::{self, Named, Place},
-    console::Ink,
+    console::{Ink, Presses},
     failure::{Exit, Failure},
     site::Site,
     talk::{Following, Partner, Say},
@@ -24,6 +25,9 @@ const STDIN_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const CONVERSATION: &str = "cli";
 /// The file in the data folder that names the conversation of the command line.
 const CONVERSATION_FILE: &str = "cli_conversation";
+
+/// To whoever leaves before a message was acknowledged.
+pub const MAYBE_HEARD: &str = "whether the message was heard is not known; `annie tasks list` tells";
 
 /// Whom this command talks to, and what must be ended afterwards.
 pub struct Session {
@@ -91,7 +95,7 @@ pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     }
 }
 
-/// Says it, and shows what becomes of it; nothing if it is not waited for.
+/// Says it, and shows what becomes of it; nothing if it is not waited for. Ctrl-C is heard all the time.
 async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::Ask) -> Result<Option<Ending>, Failure> {
     if ask.more.detach && matches!(partner, Partner::Here { .. }) {
         let what = "nobody would go on with it: no server runs";
@@ -104,7 +108,14 @@ async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::A
         client_id: system::env().uuid().simple().to_string(),
         more: ask.more.clone(),
     };
-    let said = partner.say(say).await?;
+    let mut presses = Presses::new()?;
+    let said = tokio::select! {
+        said = partner.say(say) => said?,
+        () = presses.next() => {
+            site.console.say(MAYBE_HEARD);
+            return Err(Failure::interrupted());
+        }
+    };
     if ask.more.detach {
         let (task, place) = (said.task, said.conversation);
         if site.console.is_json() {
@@ -115,38 +126,51 @@ async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::A
         return Ok(None);
     }
     let following = partner.follow(&said).await?;
-    watch(site, partner, following, said.task).await.map(Some)
+    watch(site, partner, following, presses).await.map(Some)
 }
 
 /// Shows a turn to its end. The first Ctrl-C cancels it; the second ends the process.
 ///
 /// # Errors
 /// If it cannot be followed.
-pub async fn watch(
+async fn watch(
     site: &Site,
     partner: &Partner,
     mut following: Following,
-    task: annie_core::ids::TaskId,
+    mut presses: Presses,
 ) -> Result<Ending, Failure> {
     let mut watch = Watch::new(&site.console);
     let mut asked_to_stop = false;
+    let mut stopping: Option<BoxFuture<'_, Result<bool, Failure>>> = None;
     loop {
         let seen = tokio::select! {
             seen = following.next() => seen?,
-            pressed = tokio::signal::ctrl_c() => {
-                pressed.map_err(|e| Failure::io("cannot wait for Ctrl-C", &e))?;
+            stopped = under_way(stopping.as_mut()) => {
+                stopping = None;
+                stopped?;
+                continue;
+            }
+            () = presses.next() => {
                 if asked_to_stop {
                     return Err(Failure::interrupted());
                 }
                 asked_to_stop = true;
                 site.console.say("stopping the answer; Ctrl-C again leaves at once");
-                partner.cancel(task).await?;
+                stopping = Some(partner.cancel(following.said().task).boxed());
                 continue;
             }
         };
         if let Some(ending) = watch.see(&seen)? {
             return Ok(ending);
         }
+    }
+}
+
+/// What is under way, if something is; otherwise this never ends.
+pub async fn under_way<T>(what: Option<&mut BoxFuture<'_, T>>) -> T {
+    match what {
+        Some(what) => what.await,
+        None => pending().await,
     }
 }
 

@@ -1,9 +1,10 @@
 //! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe. What is being done
 //! is asked and told in plain words, which the kernel understands; what takes long goes on in the background.
 
-use std::{collections::VecDeque, io::IsTerminal, path::PathBuf, pin::Pin};
+use std::{collections::VecDeque, io::IsTerminal, path::PathBuf};
 
 use annie_core::event::Priority;
+use futures_util::{FutureExt, future::BoxFuture};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     sync::mpsc,
@@ -12,8 +13,8 @@ use tokio::{
 
 use super::{
     args,
-    ask::{Session, conversation},
-    console::{Ink, clipped, tame},
+    ask::{MAYBE_HEARD, Session, conversation, under_way},
+    console::{Ink, Presses, clipped, tame},
     failure::{Exit, Failure},
     notices::{Notice, Notices, told_since},
     site::Site,
@@ -119,6 +120,13 @@ async fn read(mut from: BufReader<impl AsyncRead + Unpin>, tell: mpsc::Sender<Re
     }
 }
 
+/// A message that is on its way to being acknowledged. Turns and notifications go on meanwhile; the next line waits.
+struct Saying<'a> {
+    title: String,
+    steer: bool,
+    answer: BoxFuture<'a, Result<Said, Failure>>,
+}
+
 /// A chat that runs.
 struct Chat<'a> {
     site: &'a Site,
@@ -127,6 +135,9 @@ struct Chat<'a> {
     private: bool,
     last: Option<Said>,
     input: Input,
+    saying: Option<Saying<'a>>,
+    /// The wish that the answer of the front stops.
+    stopping: Option<BoxFuture<'a, Result<bool, Failure>>>,
     turns: Turns<'a>,
     notices: Option<Notices>,
     /// Notifications that wait until nobody is being answered.
@@ -140,7 +151,9 @@ struct Chat<'a> {
 /// What happens next.
 enum Next {
     Line(Option<String>),
+    Said(Result<Said, Failure>),
     Seen,
+    Stopped(Result<bool, Failure>),
     Told(Result<Notice, Failure>),
     Pressed,
 }
@@ -166,6 +179,8 @@ pub async fn over(site: &Site, chat: args::Chat, input: Input) -> Result<(), Fai
         private: chat.private,
         last: None,
         input,
+        saying: None,
+        stopping: None,
         turns: Turns::of(&site.console),
         notices: None,
         told: VecDeque::new(),
@@ -186,21 +201,30 @@ impl Chat<'_> {
             console.say(&console.ink(Ink::Dim, "/help tells what else there is; Ctrl-D leaves"));
         }
         let mut is_open = true;
-        let mut pressed = Box::pin(tokio::signal::ctrl_c());
+        let mut presses = Presses::new()?;
         loop {
             if !is_open && (self.input.is_terminal || self.turns.is_empty()) {
                 return self.leave();
             }
             self.tell_or_prompt()?;
-            match self.next(is_open, &mut pressed).await? {
+            match self.next(is_open, &mut presses).await? {
                 Next::Line(None) => is_open = false,
                 Next::Line(Some(line)) => {
                     self.is_prompted = false;
-                    if !self.carry_out(&line).await? {
+                    if !self.carry_out(&line)? {
                         return self.leave();
                     }
                 }
+                Next::Said(said) => self.said(said).await?,
                 Next::Seen => {}
+                Next::Stopped(stopped) => {
+                    self.stopping = None;
+                    match stopped {
+                        Ok(true) => {}
+                        Ok(false) => console.say("it has ended already"),
+                        Err(failure) => console.error(&failure),
+                    }
+                }
                 // What was shown as it ended needs no second telling.
                 Next::Told(Ok(notice)) if notice.tasks().all(|task| self.turns.has_shown(task)) => {
                     self.remember(notice.id);
@@ -208,21 +232,15 @@ impl Chat<'_> {
                 Next::Told(Ok(notice)) => self.told.push_back(notice),
                 // A chat works without them.
                 Next::Told(Err(_)) => self.notices = None,
-                Next::Pressed => {
-                    pressed = Box::pin(tokio::signal::ctrl_c());
-                    self.stop().await?;
-                }
+                Next::Pressed => self.stop()?,
             }
         }
     }
 
-    async fn next(
-        &mut self,
-        is_open: bool,
-        pressed: &mut Pin<Box<impl Future<Output = std::io::Result<()>>>>,
-    ) -> Result<Next, Failure> {
+    async fn next(&mut self, is_open: bool, presses: &mut Presses) -> Result<Next, Failure> {
         // At a terminal one may speak while Annie works; a pipe waits for whoever is being answered.
-        let may_speak = self.turns.has_room() && (self.input.is_terminal || !self.turns.is_answering());
+        let may_speak =
+            self.saying.is_none() && self.turns.has_room() && (self.input.is_terminal || !self.turns.is_answering());
         let notices = &mut self.notices;
         let notice = async {
             match notices {
@@ -232,6 +250,7 @@ impl Chat<'_> {
         };
         tokio::select! {
             line = self.input.next(), if is_open && may_speak => Ok(Next::Line(line?)),
+            said = under_way(self.saying.as_mut().map(|saying| &mut saying.answer)) => Ok(Next::Said(said)),
             ended = self.turns.next(), if !self.turns.is_empty() => {
                 if ended? && !self.turns.is_answering() {
                     self.is_stopping = false;
@@ -239,16 +258,14 @@ impl Chat<'_> {
                 Ok(Next::Seen)
             }
             notice = notice, if is_open => Ok(Next::Told(notice)),
-            pressed = pressed => {
-                pressed.map_err(|e| Failure::io("cannot wait for Ctrl-C", &e))?;
-                Ok(Next::Pressed)
-            }
+            stopped = under_way(self.stopping.as_mut()) => Ok(Next::Stopped(stopped)),
+            () = presses.next() => Ok(Next::Pressed),
         }
     }
 
     /// Between two answers: what was told meanwhile, and the prompt.
     fn tell_or_prompt(&mut self) -> Result<(), Failure> {
-        if self.turns.is_answering() {
+        if self.saying.is_some() || self.turns.is_answering() {
             return Ok(());
         }
         let console = &self.site.console;
@@ -276,7 +293,7 @@ impl Chat<'_> {
     }
 
     /// Does what a line asks for; false if that is to leave.
-    async fn carry_out(&mut self, line: &str) -> Result<bool, Failure> {
+    fn carry_out(&mut self, line: &str) -> Result<bool, Failure> {
         let console = &self.site.console;
         match Line::of(line) {
             Line::Nothing => {}
@@ -288,13 +305,13 @@ impl Chat<'_> {
                 console.say("the next message begins a new conversation");
             }
             Line::Steer("") => console.say("say what: /steer and the words"),
-            Line::Steer(text) => self.say(text, true).await?,
-            Line::Say(text) => self.say(text, false).await?,
+            Line::Steer(text) => self.say(text, true)?,
+            Line::Say(text) => self.say(text, false)?,
         }
         Ok(true)
     }
 
-    async fn say(&mut self, text: &str, steer: bool) -> Result<(), Failure> {
+    fn say(&mut self, text: &str, steer: bool) -> Result<(), Failure> {
         let more = args::More { private: self.private, steer, ..args::More::default() };
         let say = Say {
             text: text.to_owned(),
@@ -305,7 +322,15 @@ impl Chat<'_> {
         };
         // Only the first message begins a new conversation.
         self.place.new = false;
-        let said = match self.partner.say(say).await {
+        let title = clipped(text, TITLE_CHARS_MAX);
+        self.saying = Some(Saying { title, steer, answer: self.partner.say(say).boxed() });
+        Ok(())
+    }
+
+    /// It is acknowledged, or will not be.
+    async fn said(&mut self, said: Result<Said, Failure>) -> Result<(), Failure> {
+        let Some(Saying { title, steer, .. }) = self.saying.take() else { return Ok(()) };
+        let said = match said {
             Ok(said) => said,
             // What is wrong with one message, or comes too soon, ends no chat; a server that is gone does.
             Err(failure) if !self.is_gone(&failure) => {
@@ -314,7 +339,6 @@ impl Chat<'_> {
             }
             Err(failure) => return Err(failure),
         };
-        let title = clipped(text, TITLE_CHARS_MAX);
         let is_behind = said.priority > Priority::High && !said.is_order;
         if is_behind {
             self.site.console.say(&acknowledgement(&said, &title));
@@ -337,16 +361,16 @@ impl Chat<'_> {
     }
 
     /// Ctrl-C: the answer that is being given is stopped; if there is none, or it was pressed before, it leaves.
-    async fn stop(&mut self) -> Result<(), Failure> {
-        let Some(front) = self.turns.front().filter(|_| !self.is_stopping) else { return Err(Failure::interrupted()) };
+    fn stop(&mut self) -> Result<(), Failure> {
+        let Some(front) = self.turns.front().filter(|_| !self.is_stopping) else {
+            if self.saying.is_some() {
+                self.site.console.say(MAYBE_HEARD);
+            }
+            return Err(Failure::interrupted());
+        };
         self.is_stopping = true;
-        let console = &self.site.console;
-        console.say("stopping the answer; Ctrl-C again leaves at once");
-        match self.partner.cancel(front).await {
-            Ok(true) => {}
-            Ok(false) => console.say("it has ended already"),
-            Err(failure) => console.error(&failure),
-        }
+        self.site.console.say("stopping the answer; Ctrl-C again leaves at once");
+        self.stopping = Some(self.partner.cancel(front).boxed());
         Ok(())
     }
 

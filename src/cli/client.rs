@@ -6,6 +6,7 @@ use annie_llm::Secret;
 use futures_util::StreamExt;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::failure::{Exit, Failure, exit_of};
 
@@ -20,9 +21,10 @@ const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The longest silence in a stream, in milliseconds: the server sends a comment more often than that.
 const SILENCE_MS_MAX: u64 = 60_000;
 
-/// How often something that broke off is taken up again, and the wait before, in milliseconds: a server that is killed is
-/// back long before.
-pub(super) const RESUMES_MAX: u32 = 30;
+/// For how long something that broke off is tried again, over all attempts, in milliseconds: a server that is killed is back
+/// long before.
+pub(super) const RESUME_MS_MAX: u64 = 30_000;
+/// The wait before each, in milliseconds.
 pub(super) const RESUME_MS: u64 = 1_000;
 
 /// A server.
@@ -31,6 +33,8 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     key: Option<Secret>,
+    /// The wait before what broke off is tried again, in milliseconds.
+    pub(super) resume_ms: u64,
 }
 
 /// One server-sent event.
@@ -42,6 +46,14 @@ pub struct ServerEvent {
     pub id: String,
     /// What it says.
     pub data: String,
+}
+
+/// Why there is no answer.
+enum Miss {
+    /// The way to the server, or back.
+    Broke(reqwest::Error),
+    /// What it said.
+    Said(Failure),
 }
 
 /// A stream of them.
@@ -70,7 +82,7 @@ impl Client {
             .user_agent(concat!("annie-cli/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| Failure::new(Exit::Failure, format!("cannot build the HTTP client: {e}")))?;
-        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key })
+        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key, resume_ms: RESUME_MS })
     }
 
     /// Where it is.
@@ -118,23 +130,30 @@ impl Client {
     }
 
     /// Does something that carries an id of its own, so that saying it twice is saying it once. If the connection breaks, nobody
-    /// knows whether it was heard: it is said again until the server answers.
+    /// knows whether it was heard: it is said again until the server answers, for half a minute in all.
     ///
     /// # Errors
-    /// If the server is not there or refuses.
+    /// If the server is not there, refuses, or does not answer within that time.
     pub async fn post_again(&self, path: &str, body: &Value) -> Result<Value, Failure> {
-        let mut resumes = 0;
+        let until = Instant::now() + Duration::from_millis(RESUME_MS_MAX);
+        let mut may_be_heard = false;
         loop {
-            let request = self.request(Method::POST, path).json(body);
-            let sent = request.timeout(Duration::from_millis(ANSWER_MS_MAX)).send().await;
-            match sent {
-                Ok(response) => return self.read(response).await,
-                Err(error) if resumes < RESUMES_MAX && (resumes > 0 || !error.is_connect()) => {
-                    resumes += 1;
-                    tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
-                }
-                Err(error) => return Err(self.unreachable(&error)),
+            let left = until.saturating_duration_since(Instant::now());
+            let error = match self.heard(self.request(Method::POST, path).json(body).timeout(left)).await {
+                Ok(answer) => return Ok(answer),
+                Err(Miss::Said(failure)) => return Err(failure),
+                Err(Miss::Broke(error)) => error,
+            };
+            may_be_heard |= !error.is_connect() && !error.is_builder();
+            let again = Instant::now() + Duration::from_millis(self.resume_ms);
+            if !may_be_heard {
+                return Err(self.unreachable(&error));
             }
+            if again >= until {
+                let fix = "it may have been heard: look with `annie tasks list` before you say it again";
+                return Err(self.unreachable(&error).fix(fix));
+            }
+            tokio::time::sleep_until(again).await;
         }
     }
 
@@ -153,8 +172,8 @@ impl Client {
     pub async fn events(&self, path: &str) -> Result<ServerEvents, Failure> {
         use eventsource_stream::Eventsource;
         let request = self.request(Method::GET, path).header("accept", "text/event-stream");
-        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
-        let response = refused(response).await?;
+        let answer = async { refused(request.send().await?).await };
+        let response = answer.await.map_err(|miss| self.told(miss))?;
         let inner = response.bytes_stream().eventsource().map(|item| match item {
             Ok(event) => Ok(ServerEvent { kind: event.event, id: event.id, data: event.data }),
             Err(e) => Err(e.to_string()),
@@ -164,37 +183,65 @@ impl Client {
 
     async fn answer(&self, request: RequestBuilder) -> Result<Value, Failure> {
         let request = request.timeout(Duration::from_millis(ANSWER_MS_MAX));
-        self.read(request.send().await.map_err(|e| self.unreachable(&e))?).await
+        self.heard(request).await.map_err(|miss| self.told(miss))
     }
 
-    async fn read(&self, response: Response) -> Result<Value, Failure> {
-        let body = body_of(refused(response).await?).await?;
+    /// One attempt, with its answer to the last byte.
+    async fn heard(&self, request: RequestBuilder) -> Result<Value, Miss> {
+        let body = body_of(refused(request.send().await?).await?).await?;
         if body.is_empty() {
             return Ok(Value::Null);
         }
         serde_json::from_slice(&body).map_err(|e| {
-            Failure::new(Exit::Failure, format!("{} does not answer in JSON: {e}", self.base))
-                .fix("is it an annie server?")
+            let what = format!("{} does not answer in JSON: {e}", self.base);
+            Miss::Said(Failure::new(Exit::Failure, what).fix("is it an annie server?"))
         })
     }
 
+    fn told(&self, miss: Miss) -> Failure {
+        match miss {
+            Miss::Broke(error) => self.unreachable(&error),
+            Miss::Said(failure) => failure,
+        }
+    }
+
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        if error.is_builder() {
+            return Failure::new(Exit::Usage, format!("{} is no address of a server: {error}", self.base));
+        }
         let why = match (error.is_connect(), error.is_timeout()) {
-            (_, true) => "it does not answer in time",
+            (_, true) => return self.silent(),
             (true, _) => "nothing listens there",
+            _ if error.is_body() || error.is_decode() => "its answer broke off",
             _ => "the connection broke",
         };
+        self.gone(why)
+    }
+
+    /// It is there, and says nothing.
+    #[must_use]
+    pub(super) fn silent(&self) -> Failure {
+        self.gone("it does not answer in time")
+    }
+
+    fn gone(&self, why: &str) -> Failure {
         Failure::new(Exit::Unavailable, format!("no server at {}: {why}", self.base))
             .fix("start one with `annie serve`, or name another with --url")
     }
 }
 
-async fn body_of(mut response: Response) -> Result<Vec<u8>, Failure> {
-    let broken = |why: String| Failure::new(Exit::Unavailable, format!("the server's answer broke off: {why}"));
+impl From<reqwest::Error> for Miss {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Broke(error)
+    }
+}
+
+async fn body_of(mut response: Response) -> Result<Vec<u8>, Miss> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|e| broken(e.to_string()))? {
+    while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > ANSWER_BYTES_MAX {
-            return Err(broken(format!("it is longer than {ANSWER_BYTES_MAX} bytes")));
+            let what = format!("the server's answer is longer than {ANSWER_BYTES_MAX} bytes");
+            return Err(Miss::Said(Failure::new(Exit::Failure, what)));
         }
         body.extend_from_slice(&chunk);
     }
@@ -202,13 +249,13 @@ async fn body_of(mut response: Response) -> Result<Vec<u8>, Failure> {
 }
 
 /// A refusal as a failure; anything else goes on.
-async fn refused(response: Response) -> Result<Response, Failure> {
+async fn refused(response: Response) -> Result<Response, Miss> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
     let problem: Value = serde_json::from_slice(&body_of(response).await?).unwrap_or_default();
-    Err(failure_of(status.as_u16(), &problem))
+    Err(Miss::Said(failure_of(status.as_u16(), &problem)))
 }
 
 /// What a problem body means.
@@ -237,7 +284,10 @@ pub fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use serde_json::json;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -257,42 +307,74 @@ mod tests {
         assert_eq!(encoded("/conversations/a b?x"), "%2Fconversations%2Fa%20b%3Fx");
     }
 
+    /// An address where nobody listens, and nobody else can as long as this is kept.
+    fn nowhere() -> (tokio::net::TcpSocket, SocketAddr) {
+        let place = tokio::net::TcpSocket::new_v4().unwrap();
+        place.set_reuseaddr(true).unwrap();
+        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = place.local_addr().unwrap();
+        (place, at)
+    }
+
     #[tokio::test]
     async fn a_server_that_is_not_there_is_unavailable_with_a_way_out() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        drop(listener);
-        let client = Client::new(&url, None).unwrap();
+        let (_place, at) = nowhere();
+        let client = Client::new(&format!("http://{at}/"), None).unwrap();
         assert!(!client.is_there().await);
-        let failure = client.get("/api/v1/status").await.unwrap_err();
-        assert_eq!(failure.exit, Exit::Unavailable);
-        assert!(failure.fix.unwrap().contains("annie serve"));
+        for failure in [client.get("/").await, client.post_again("/", &json!({})).await].map(Result::unwrap_err) {
+            assert_eq!(failure.exit, Exit::Unavailable);
+            assert!(failure.fix.unwrap().contains("annie serve"), "who never listened has not heard it");
+        }
+        let nonsense = Client::new("no address", None).unwrap().post_again("/", &json!({})).await;
+        assert_eq!(nonsense.unwrap_err().exit, Exit::Usage);
+    }
+
+    /// The body that each of several lives of a server hears, and gives these answers to.
+    async fn hears(listener: TcpListener, answers: &[&str]) -> Vec<Value> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut bodies = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            let body = loop {
+                assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
+                let text = String::from_utf8_lossy(&heard);
+                let body = text.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str(body).ok());
+                if let Some(body) = body {
+                    break body;
+                }
+            };
+            bodies.push(body);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        bodies
     }
 
     #[tokio::test]
     async fn what_may_have_been_heard_is_said_again_as_it_was() {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+        client.resume_ms = 1;
+        let body = json!({"client_id": "the-same"});
+        // The first hears it and dies, the second dies in its answer; the third answers.
+        let answers = [
+            "",
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\"",
+            "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\":true}",
+        ];
+        let (answer, bodies) = tokio::join!(client.post_again("/", &body), hears(listener, &answers));
+        assert_eq!(answer.unwrap(), json!({"heard": true}));
+        assert_eq!(bodies, vec![body; 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_there_and_silent_is_given_up_once_for_all_attempts() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
-        let body = serde_json::json!({"client_id": "the-same"});
-        let server = async {
-            // The first hears it and dies; the second answers.
-            for answer in ["", "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\":true"] {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut heard = Vec::new();
-                while !heard.ends_with(b"{\"client_id\":\"the-same\"}") {
-                    assert_ne!(stream.read_buf(&mut heard).await.unwrap(), 0);
-                }
-                stream.write_all(answer.as_bytes()).await.unwrap();
-                if !answer.is_empty() {
-                    stream.write_all(b"}").await.unwrap();
-                }
-            }
-            drop(listener);
-        };
-        let (answer, ()) = tokio::join!(client.post_again("/", &body), server);
-        assert_eq!(answer.unwrap(), serde_json::json!({"heard": true}));
-        // Who never listened has not heard it.
-        assert_eq!(client.post_again("/", &body).await.unwrap_err().exit, Exit::Unavailable);
+        let from = Instant::now();
+        let failure = client.post_again("/", &json!({})).await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.what.contains("does not answer in time"), "{failure:?}");
+        assert!(from.elapsed() <= Duration::from_millis(RESUME_MS_MAX + RESUME_MS), "{:?}", from.elapsed());
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 use crate::config::Environment;
@@ -48,6 +49,24 @@ pub enum Ink {
     Bad,
     /// A name.
     Name,
+}
+
+/// Ctrl-C, from now on: it ends nothing by itself any more.
+pub struct Presses(Signal);
+
+impl Presses {
+    /// Listens.
+    ///
+    /// # Errors
+    /// If the system does not let it.
+    pub fn new() -> Result<Self, Failure> {
+        signal(SignalKind::interrupt()).map(Self).map_err(|e| Failure::io("cannot wait for Ctrl-C", &e))
+    }
+
+    /// The next one. None is lost in between.
+    pub async fn next(&mut self) {
+        self.0.recv().await;
+    }
 }
 
 impl Console {

@@ -21,6 +21,7 @@ mod migrate;
 mod notices;
 mod operations;
 mod queue;
+mod resume;
 mod serve;
 mod service;
 mod site;

@@ -1,7 +1,5 @@
 //! `annie notifications`, and the notifications that a chat tells between two lines.
 
-use std::time::Duration;
-
 use annie_actors::{Kernel, NoticeStream};
 use annie_core::{
     ids::{TaskId, UserId},
@@ -11,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::{
     args::Notifications,
-    client::{Client, RESUME_MS, RESUMES_MAX, ServerEvents},
+    client::Client,
     console::tame,
     failure::{Exit, Failure},
+    resume::Resumed,
     site::Site,
     talk::Partner,
 };
@@ -93,7 +92,7 @@ pub struct Notices(From);
 
 enum From {
     Here(NoticeStream),
-    Server { client: Client, events: Option<ServerEvents>, seen: u64, resumes: u32 },
+    Server { stream: Resumed, seen: u64 },
 }
 
 impl Notices {
@@ -107,7 +106,7 @@ impl Notices {
     }
 
     fn of_server(client: Client, after: u64) -> Self {
-        Self(From::Server { client, events: None, seen: after, resumes: 0 })
+        Self(From::Server { stream: Resumed::of(client), seen: after })
     }
 
     /// The next one; waits for it. May be given up at any time and asked again.
@@ -120,45 +119,19 @@ impl Notices {
                 Some(told) => Ok(Notice::stored(told)),
                 None => Err(Failure::new(Exit::Unavailable, "the kernel has ended")),
             },
-            From::Server { client, events, seen, resumes } => loop {
-                if let Some(notice) = next_of_server(client, events, seen, resumes).await? {
+            From::Server { stream, seen } => loop {
+                let Some(event) = stream.next(|| format!("/api/v1/notifications/stream?after={seen}")).await? else {
+                    continue;
+                };
+                let said = serde_json::from_str(&event.data).ok().filter(|_| event.kind == "notification");
+                if let Some(notice) = said.and_then(Notice::of).filter(|n| n.id > *seen) {
+                    *seen = notice.id;
+                    stream.goes_on();
                     return Ok(notice);
                 }
             },
         }
     }
-}
-
-async fn next_of_server(
-    client: &Client,
-    events: &mut Option<ServerEvents>,
-    seen: &mut u64,
-    resumes: &mut u32,
-) -> Result<Option<Notice>, Failure> {
-    let Some(stream) = events else {
-        if *resumes > 0 {
-            tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
-        }
-        match client.events(&format!("/api/v1/notifications/stream?after={seen}")).await {
-            Ok(stream) => *events = Some(stream),
-            Err(failure) if failure.exit != Exit::Unavailable || *resumes >= RESUMES_MAX => return Err(failure),
-            Err(_) => *resumes += 1,
-        }
-        return Ok(None);
-    };
-    let Some(Ok(event)) = stream.next().await else {
-        *events = None;
-        *resumes += 1;
-        let gone = Failure::new(Exit::Unavailable, "the stream broke and could not be taken up again");
-        return if *resumes > RESUMES_MAX { Err(gone) } else { Ok(None) };
-    };
-    let notice = serde_json::from_str(&event.data).ok().filter(|_| event.kind == "notification").and_then(Notice::of);
-    let notice = notice.filter(|n| n.id > *seen);
-    if let Some(notice) = &notice {
-        *seen = notice.id;
-        *resumes = 0;
-    }
-    Ok(notice)
 }
 
 /// What was told behind a place until now, oldest first.

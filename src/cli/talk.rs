@@ -1,7 +1,5 @@
 //! Saying something and following what becomes of it, the same whether the kernel is a server or runs in this process.
 
-use std::time::Duration;
-
 use annie_actors::{Follow, Kernel, StreamItem, Submission};
 use annie_core::{
     event::{Event, Mode, Priority, Scope},
@@ -13,8 +11,9 @@ use serde_json::{Value, json};
 
 use super::{
     args::{More, Named},
-    client::{Client, RESUME_MS, RESUMES_MAX, ServerEvents, encoded},
+    client::{Client, encoded},
     failure::{Exit, Failure},
+    resume::Resumed,
 };
 
 /// Whom the command line talks to.
@@ -88,7 +87,7 @@ pub struct Following {
 
 enum From {
     Here(Follow),
-    Server { client: Client, events: Option<ServerEvents>, seen: Seq, resumes: u32 },
+    Server { stream: Resumed, seen: Seq },
 }
 
 impl Partner {
@@ -138,7 +137,7 @@ impl Partner {
             Self::Here { kernel, user } => {
                 From::Here(kernel.follow(Scope::User(user.clone()), said.conversation, after).await?)
             }
-            Self::Server(client) => From::Server { client: client.clone(), events: None, seen: after, resumes: 0 },
+            Self::Server(client) => From::Server { stream: Resumed::of(client.clone()), seen: after },
         };
         Ok(Following { said: said.clone(), from })
     }
@@ -255,46 +254,32 @@ impl Following {
 
     /// The next thing that the server tells, if it is one to be seen. A stream that broke is taken up where it was.
     async fn next_of_server(&mut self) -> Result<Option<Seen>, Failure> {
-        let From::Server { client, events, seen, resumes } = &mut self.from else { return Ok(None) };
-        let Some(stream) = events else {
-            let (conversation, task) = (self.said.conversation, self.said.task);
-            let path =
-                format!("/api/v1/conversations/{conversation}/stream?task={}&after={seen}", encoded(&task.to_string()));
-            match client.events(&path).await {
-                Ok(stream) => *events = Some(stream),
-                // Also the first time: it took the message in, and may have died since.
-                Err(failure) if failure.exit == Exit::Unavailable && *resumes < RESUMES_MAX => {
-                    *resumes += 1;
-                    tokio::time::sleep(Duration::from_millis(RESUME_MS)).await;
-                }
-                Err(failure) => return Err(failure),
-            }
-            return Ok(None);
+        let From::Server { stream, seen } = &mut self.from else { return Ok(None) };
+        let Said { conversation, task, .. } = self.said;
+        let path = || {
+            let task = encoded(&task.to_string());
+            format!("/api/v1/conversations/{conversation}/stream?task={task}&after={seen}")
         };
-        match stream.next().await {
-            Some(Ok(event)) => {
-                let item = decoded(&event.kind, &event.data);
-                if let Some(Seen::Event(event)) = &item {
-                    if event.seq <= *seen {
-                        return Ok(None);
-                    }
-                    *seen = event.seq;
-                    *resumes = 0;
-                }
-                Ok(item)
+        let Some(event) = stream.next(path).await.map_err(|failure| broken(task, failure))? else { return Ok(None) };
+        let item = decoded(&event.kind, &event.data);
+        if let Some(Seen::Event(event)) = &item {
+            if event.seq <= *seen {
+                return Ok(None);
             }
-            Some(Err(_)) | None => {
-                *events = None;
-                *resumes += 1;
-                if *resumes > RESUMES_MAX {
-                    let what =
-                        format!("the stream broke and could not be taken up again; the task is {}", self.said.task);
-                    return Err(Failure::new(Exit::Unavailable, what).fix("look later with `annie tasks show ID`"));
-                }
-                Ok(None)
-            }
+            *seen = event.seq;
+            stream.goes_on();
         }
+        Ok(item)
     }
+}
+
+/// It was taken in all the same.
+fn broken(task: TaskId, failure: Failure) -> Failure {
+    if failure.exit != Exit::Unavailable {
+        return failure;
+    }
+    let what = format!("the stream of {task} broke and could not be taken up again: {}", failure.what);
+    Failure { what, ..failure }.fix("the task goes on where it was; look later with `annie tasks show ID`")
 }
 
 /// What a server-sent event says, if it is one that is shown.
@@ -311,24 +296,24 @@ fn decoded(kind: &str, data: &str) -> Option<Seen> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::client::{RESUME_MS, RESUME_MS_MAX};
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_acknowledged_waits_for_a_server_that_is_between_two_lives() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        drop(listener);
+    async fn who_was_acknowledged_waits_for_a_server_that_is_between_two_lives_and_is_told_of_the_task() {
+        // Nobody listens, and nobody else can.
+        let place = tokio::net::TcpSocket::new_v4().unwrap();
+        place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let said = said(&json!({
             "task_id": TaskId::from_uuid(uuid::Uuid::nil()), "seq": 1,
             "conversation_id": ConversationId::from_uuid(uuid::Uuid::nil()),
         }));
-        let partner = Partner::Server(Client::new(&url, None).unwrap());
-        let mut following = partner.follow(&said.expect("an acknowledgement")).await.unwrap();
+        let client = Client::new(&format!("http://{}", place.local_addr().unwrap()), None).unwrap();
+        let mut following = Partner::Server(client).follow(&said.expect("an acknowledgement")).await.unwrap();
         let from = tokio::time::Instant::now();
-        assert_eq!(following.next().await.unwrap_err().exit, Exit::Unavailable);
-        assert!(
-            from.elapsed() >= Duration::from_millis(RESUME_MS * u64::from(RESUMES_MAX - 1)),
-            "{:?}",
-            from.elapsed()
-        );
+        let failure = following.next().await.unwrap_err();
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.what.contains(&following.said().task.to_string()), "{failure}");
+        let wanted = RESUME_MS_MAX - 2 * RESUME_MS..=RESUME_MS_MAX;
+        assert!(wanted.contains(&(from.elapsed().as_millis() as u64)), "{:?}", from.elapsed());
     }
 }
