@@ -22,6 +22,8 @@ use crate::{
 
 /// How long a server may take until it is ready, in milliseconds.
 const READY_MS_MAX: u64 = 30_000;
+/// Of what it said before it ended, so much is told, in characters.
+const LAST_WORDS_CHARS_MAX: usize = 300;
 /// How often it may die before the run is given up.
 const DEATHS_MAX: u64 = 10_000;
 /// What differs from the defaults: short patience, so that a run is short, and doors that let the load in.
@@ -42,6 +44,7 @@ pub struct Own {
     /// Where it answers, in every life.
     pub url: String,
     keep: bool,
+    program: PathBuf,
     pid: watch::Sender<Option<u32>>,
     deaths: watch::Sender<u64>,
     child: tokio::sync::Mutex<Child>,
@@ -53,53 +56,68 @@ impl Own {
     /// # Errors
     /// If it does not become ready.
     pub async fn start(keep: Option<&Path>) -> Result<Self, Failure> {
-        let folder = match keep {
-            Some(folder) => folder.to_owned(),
-            None => std::env::temp_dir().join(format!("annie-chaos-{}", system::env().uuid())),
-        };
+        let program = std::env::current_exe().map_err(|e| Failure::io("cannot find this program", &e))?;
+        let throwaway = || std::env::temp_dir().join(format!("annie-chaos-{}", system::env().uuid()));
+        Self::start_in(keep.map_or_else(throwaway, Path::to_owned), keep.is_some(), program).await
+    }
+
+    async fn start_in(folder: PathBuf, keep: bool, program: PathBuf) -> Result<Self, Failure> {
         if std::fs::read_dir(&folder).is_ok_and(|mut inside| inside.next().is_some()) {
             let what = format!("{} is not empty: a run breaks the server that works on it", folder.display());
             return Err(Failure::new(Exit::Usage, what).fix("name a folder that is not there yet"));
         }
         std::fs::create_dir_all(&folder).map_err(|e| Failure::io("cannot make a folder for the server", &e))?;
-        let mut child = spawn(&folder, "127.0.0.1:0")?;
-        let url = ready(&folder, &mut child).await?;
-        Ok(Self {
+        let child = spawn(&program, &folder, "127.0.0.1:0")?;
+        let mut own = Self {
             folder,
-            url,
-            keep: keep.is_some(),
-            pid: watch::channel(child.id()).0,
+            url: String::new(),
+            keep,
+            program,
+            pid: watch::channel(None).0,
             deaths: watch::channel(0).0,
             child: tokio::sync::Mutex::new(child),
-        })
+        };
+        match own.ready().await {
+            Ok(url) => own.url = url,
+            Err(failure) => {
+                own.end().await;
+                return Err(failure);
+            }
+        }
+        Ok(own)
+    }
+
+    /// Waits until its present life says where it answers.
+    async fn ready(&mut self) -> Result<String, Failure> {
+        let child = self.child.get_mut();
+        let url = ready(&self.folder, child).await?;
+        self.pid.send_replace(child.id());
+        Ok(url)
     }
 
     /// Starts it again whenever it died. Ends only if it cannot be started, or never stops dying.
     pub async fn keep_alive(&self) -> Failure {
+        let at = self.url.trim_start_matches("http://");
+        let mut child = self.child.lock().await;
         loop {
-            let mut child = self.child.lock().await;
             // How it ended does not matter.
             let _ = child.wait().await;
             self.pid.send_replace(None);
-            let deaths = *self.deaths.borrow() + 1;
-            let next = self.next_life().await;
-            match next {
+            // In its place before it is ready: whoever ends the run then ends this life too.
+            match spawn(&self.program, &self.folder, at) {
                 Ok(next) => *child = next,
                 Err(failure) => return failure,
             }
+            if let Err(failure) = ready(&self.folder, &mut child).await {
+                return failure;
+            }
             self.pid.send_replace(child.id());
+            let deaths = *self.deaths.borrow() + 1;
             self.deaths.send_replace(deaths);
             if deaths >= DEATHS_MAX {
                 return Failure::new(Exit::Failure, format!("the server died {deaths} times"));
             }
         }
-    }
-
-    async fn next_life(&self) -> Result<Child, Failure> {
-        let at = self.url.trim_start_matches("http://");
-        let mut child = spawn(&self.folder, at)?;
-        ready(&self.folder, &mut child).await?;
-        Ok(child)
     }
 
     /// How often it died and was started again.
@@ -135,7 +153,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        let _ = self.child.get_mut().start_kill();
         if !self.keep {
             // If it was not ended before, it may still be writing; what is left is in the folder for such things.
             let _ = std::fs::remove_dir_all(&self.folder);
@@ -143,12 +161,12 @@ impl Drop for Own {
     }
 }
 
-fn spawn(folder: &Path, at: &str) -> Result<Child, Failure> {
+fn spawn(program: &Path, folder: &Path, at: &str) -> Result<Child, Failure> {
     let failed = |e| Failure::io("cannot start a server", &e);
     // What a former life said must not be taken for this one's word.
     let _ = std::fs::remove_file(ready_file(folder));
     let log = File::options().create(true).append(true).open(folder.join("server.log")).map_err(failed)?;
-    Command::new(std::env::current_exe().map_err(failed)?)
+    Command::new(program)
         .arg("--data")
         .arg(folder)
         .args(["serve", "--bind", at, "--log-level", "warn", "--ready-file"])
@@ -171,9 +189,10 @@ fn ready_file(folder: &Path) -> PathBuf {
 
 /// Waits until it says where it answers.
 async fn ready(folder: &Path, child: &mut Child) -> Result<String, Failure> {
+    // Its folder may be gone before anybody can read what it wrote there.
     let gone = |why: &str| {
-        let what = format!("the server does not start: {why}");
-        Failure::new(Exit::Failure, what).fix(format!("read {}", folder.join("server.log").display()))
+        let what = format!("the server does not start: {why}{}", last_words(folder));
+        Failure::new(Exit::Failure, what).fix("with --keep DIR its log stays: server.log")
     };
     let said = async {
         loop {
@@ -188,5 +207,75 @@ async fn ready(folder: &Path, child: &mut Child) -> Result<String, Failure> {
     tokio::select! {
         said = tokio::time::timeout(Duration::from_millis(READY_MS_MAX), said) => said.map_err(|_| gone("it takes too long")),
         ended = child.wait() => Err(gone(&ended.map_or_else(|e| e.to_string(), |status| status.to_string()))),
+    }
+}
+
+/// The end of what it wrote.
+fn last_words(folder: &Path) -> String {
+    let text = std::fs::read(folder.join("server.log")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let chars = text.trim_end().chars().count();
+    let last: String = text.trim_end().chars().skip(chars.saturating_sub(LAST_WORDS_CHARS_MAX)).collect();
+    if last.is_empty() { last } else { format!(": {last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    /// How long anything that is going to happen may take.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A program in place of a server: `$2` is its folder, `$9` the file that says that it is ready.
+    fn program(home: &Path, script: &str) -> PathBuf {
+        let program = home.join("program");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    }
+
+    #[tokio::test]
+    async fn a_run_that_ends_between_two_lives_of_its_server_leaves_neither() {
+        let home = tempfile::tempdir().unwrap();
+        let script = "if mkdir \"$2/lived\"; then echo '{\"url\": \"http://127.0.0.1:1\"}' > \"$9\"\n\
+            else echo $$ > \"$2/second.tmp\"; mv \"$2/second.tmp\" \"$2/second\"; fi\n\
+            exec sleep 1000";
+        let folder = home.path().join("data");
+        let own = Own::start_in(folder.clone(), false, program(home.path(), script)).await.unwrap();
+        own.signal(Signal::KILL);
+        let second = async {
+            loop {
+                let text = std::fs::read_to_string(folder.join("second")).unwrap_or_default();
+                if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
+                    return pid;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let pid = tokio::select! {
+            pid = tokio::time::timeout(PATIENCE, second) => pid.expect("a second life"),
+            failure = own.keep_alive() => panic!("{failure}"),
+        };
+        assert!(test_kill_process(pid).is_ok(), "it lives, and is not ready");
+        own.end().await;
+        assert!(test_kill_process(pid).is_err(), "it lives on");
+        drop(own);
+        assert!(!folder.exists());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_start_leaves_its_last_words_and_no_folder() {
+        let home = tempfile::tempdir().unwrap();
+        let program = program(home.path(), "echo 'the port is taken' >&2; exit 5");
+        let folder = home.path().join("data");
+        let Err(failure) = Own::start_in(folder.clone(), false, program.clone()).await else { panic!("it started") };
+        assert!(failure.what.contains("the port is taken") && failure.what.contains('5'), "{failure}");
+        assert!(!folder.exists());
+        assert!(Own::start_in(folder.clone(), true, program).await.is_err());
+        assert!(folder.join("server.log").exists(), "what is kept stays");
     }
 }
