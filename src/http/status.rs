@@ -1,12 +1,13 @@
 //! How the server is: for people, for service managers, for Prometheus.
 
-use annie_actors::Health;
+use annie_actors::{Health, Kernel};
 use axum::{
     Json,
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use futures_util::future::join_all;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -57,13 +58,11 @@ pub struct BackendStatus {
 )]
 pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
     let kernel = &state.kernel;
-    let health = kernel.health().await;
-    let queue = kernel.queue().await.unwrap_or_default();
-    let up = |name: &str| queue["backends"].as_array()?.iter().find(|b| b["backend"] == name)?["up"].as_bool();
-    let backend = |(name, model, about): (String, String, String)| {
-        let up = up(&name);
+    let backends = kernel.models().into_iter().map(async |(name, model, about)| {
+        let up = is_up(kernel, &name).await;
         BackendStatus { name, model, about, up }
-    };
+    });
+    let (health, backends) = tokio::join!(kernel.health(), join_all(backends));
     Json(Status {
         version: VERSION,
         uptime_s: kernel.now().since_ms(state.doors.started_at) / 1_000,
@@ -75,8 +74,14 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         actors: health.actors,
         crashes_total: health.crashes_total,
         skills: kernel.catalog().skills().iter().count(),
-        backends: kernel.models().into_iter().map(backend).collect(),
+        backends,
     })
+}
+
+/// What a backend's actor says. The scheduler is not asked: it would render its whole queue.
+async fn is_up(kernel: &Kernel, backend: &str) -> Option<bool> {
+    let (_, view) = kernel.view(&format!("/resources/backends/backend:{backend}")).await.ok()?;
+    view?["up"].as_bool()
 }
 
 /// The process lives.
