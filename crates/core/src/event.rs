@@ -298,6 +298,12 @@ pub enum OrderVerb {
 pub enum EventBody {
     /// A message was accepted: from here on it is never lost. Written by a door's append, before it acknowledges.
     Received(Inbound),
+    /// A message has no turn of its own: it steers a turn under way, or gets the answer of equal work. From here on, and not
+    /// from its place in the log, it is the turn's: the Engine may hear of it later than the log has it.
+    Joined {
+        /// The task whose turn it steers, or whose answer it gets.
+        into: TaskId,
+    },
     /// The Engine began the turn.
     TurnStarted {
         /// The mode it runs in.
@@ -498,6 +504,7 @@ impl EventBody {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Received(_) => "received",
+            Self::Joined { .. } => "joined",
             Self::TurnStarted { .. } => "turn_started",
             Self::RoundBegan { .. } => "round_began",
             Self::ModelReplied { .. } => "model_replied",

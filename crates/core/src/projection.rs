@@ -222,7 +222,8 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             std::iter::once(moved).chain(given_up).collect()
         }
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
-        EventBody::ModelFailed { .. }
+        EventBody::Joined { .. }
+        | EventBody::ModelFailed { .. }
         | EventBody::RoundBegan { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 3;
+pub const STATE_VERSION: u16 = 4;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -123,6 +123,8 @@ pub struct Turn {
     /// Of those, the ones for whose sake an answer that was said already waits for one more round, until that is there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waited_for: Vec<Pending>,
+    /// Messages that were accepted from then on may join it; nothing while none may.
+    pub(super) hears_from: Option<Micros>,
 }
 
 /// When a turn goes on.
@@ -167,7 +169,7 @@ pub struct Conversation {
     pub user: UserId,
     /// The last event in it.
     pub seq: Seq,
-    /// When that happened.
+    /// When the Engine last recorded something.
     pub at: Micros,
     /// Finished turns.
     pub history: History,
@@ -190,6 +192,8 @@ pub struct Conversation {
     /// The tasks that ended last, oldest first.
     #[serde(default)]
     pub finished: VecDeque<TaskId>,
+    /// When each lane was last seen free.
+    pub(super) free_from: [Micros; Lane::ALL.len()],
 }
 
 impl Conversation {
@@ -211,6 +215,7 @@ impl Conversation {
             paused: None,
             window: VecDeque::new(),
             finished: VecDeque::new(),
+            free_from: [Micros(0); Lane::ALL.len()],
         }
     }
 
@@ -218,16 +223,21 @@ impl Conversation {
     /// nothing but the place: the log may hold what came too late.
     pub fn apply(&mut self, event: &Event) {
         self.seq = event.seq.max(self.seq);
-        self.fold(event.at, event.task, &event.agent, &event.body);
+        self.take(event.seq, event.at, event.task, &event.agent, &event.body);
     }
 
-    /// Takes in an event whose place is not known yet; [`Self::placed`] tells it later.
+    /// Takes in an event whose place is not known yet, but behind all others; [`Self::placed`] tells it later.
     pub fn fold(&mut self, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
-        if is_heard_live(agent, body) {
+        self.take(Seq(self.seq.0.saturating_add(1)), at, task, agent, body);
+    }
+
+    fn take(&mut self, seq: Seq, at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
+        if is_recorded_by_the_engine(agent, body) {
             self.at = at.max(self.at);
         }
         match body {
-            EventBody::Received(inbound) => self.received(task, inbound),
+            EventBody::Received(inbound) => self.received(seq, at, task, inbound),
+            EventBody::Joined { into } => self.join(task, *into),
             EventBody::TurnStarted { mode, facts, limits, route } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
             EventBody::Suspended { .. } | EventBody::Continued { .. } => {
@@ -242,21 +252,27 @@ impl Conversation {
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
             EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
             EventBody::DeadlinePassed { hard: true, letters } if self.pending_late(task, letters.as_ref()) => {}
-            _ => {
-                let at = self.at;
-                let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
-                let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
-                let calls = turn.fold(at, window_used, agent, body);
-                if calls > 0 {
-                    let from = window_start(at, &turn.limits);
-                    self.window.retain(|t| *t >= from);
-                    self.window.extend(std::iter::repeat_n(at, calls as usize));
-                }
-                if matches!(body, EventBody::Deferred { .. }) {
-                    self.give_back_unheard(task);
-                    self.start_clocks();
-                }
-            }
+            _ => self.go_on(task, agent, body),
+        }
+        for turn in &mut self.turns {
+            turn.note_hearing(self.at);
+        }
+    }
+
+    /// What an event means for the turn that it is about.
+    fn go_on(&mut self, task: TaskId, agent: &AgentId, body: &EventBody) {
+        let at = self.at;
+        let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
+        let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
+        let calls = turn.fold(at, window_used, agent, body);
+        if calls > 0 {
+            let from = window_start(at, &turn.limits);
+            self.window.retain(|t| *t >= from);
+            self.window.extend(std::iter::repeat_n(at, calls as usize));
+        }
+        if matches!(body, EventBody::Deferred { .. }) {
+            self.give_back_unheard(task);
+            self.start_clocks();
         }
     }
 
@@ -265,9 +281,9 @@ impl Conversation {
         self.seq = seq.max(self.seq);
     }
 
-    /// Begins the turn of a message that may begin: anything else would break the order.
+    /// Begins the turn of a message that waits.
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
-        let Some(Pending { mut inbound, at, .. }) = self.take_next(task) else { return };
+        let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
         if self.history.is_empty() {
             opening::seed_history(&mut self.history, &inbound.preamble, inbound.private);
         }
@@ -306,6 +322,7 @@ impl Conversation {
             heard: Vec::new(),
             told: Vec::new(),
             waited_for: Vec::new(),
+            hears_from: None,
         });
     }
 
@@ -420,11 +437,15 @@ impl Conversation {
     }
 }
 
-/// Whether a live Engine folds it too. What agents and breakers store beside it only a replay reads, and their times shall
-/// not make a state of it that the Engine never had.
-fn is_heard_live(agent: &AgentId, body: &EventBody) -> bool {
+/// Whether the Engine recorded it, so that its time is one of the Engine's. What doors, keepers, rounds, breakers and agents
+/// store beside it a live Engine hears of later, or never: their times shall not make a state of a replay that it never had.
+fn is_recorded_by_the_engine(agent: &AgentId, body: &EventBody) -> bool {
     match body {
-        EventBody::SkillStarted { .. } => false,
+        EventBody::Received(_)
+        | EventBody::Decided { .. }
+        | EventBody::LetterMoved { .. }
+        | EventBody::RoundBegan { .. }
+        | EventBody::SkillStarted { .. } => false,
         EventBody::AgentStarted { .. } | EventBody::AgentReported { .. } => true,
         _ => agent.is_orchestrator(),
     }

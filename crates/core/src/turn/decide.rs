@@ -37,6 +37,9 @@ impl Conversation {
         if let Some(task) = self.cancelled.first() {
             return main(*task, EventBody::Cancelled { text: report::CANCELLED.to_owned() });
         }
+        if let Some((task, into)) = self.joining() {
+            return main(task, EventBody::Joined { into });
+        }
         if let Some((task, priority, by)) = self.lifted() {
             return main(task, EventBody::Reprioritised { priority, by: by.to_string() });
         }

@@ -151,8 +151,8 @@ impl Turn {
         self.settle();
     }
 
-    /// It is answered without the round that its answer was to wait for. So it is where a message came into the log before
-    /// the model's last word and reached the Engine behind it: the model never saw it, and it is a message of its own.
+    /// It is answered without the round that its answer was to wait for, since its time was up: the model never saw what it
+    /// was to be told there, and that is a message of its own.
     pub(super) fn did_not_wait(&mut self) {
         for unseen in std::mem::take(&mut self.waited_for).into_iter().rev() {
             if let Some(at) = self.told.iter().position(|told| *told == unseen.task) {

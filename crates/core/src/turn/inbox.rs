@@ -10,7 +10,7 @@ use super::{
 use crate::{
     context::Exchange,
     event::{EventBody, Inbound, OrderVerb, Priority},
-    ids::TaskId,
+    ids::{Seq, TaskId},
     letter::LetterLimits,
     limits::{Deadline, Deadlines},
     time::Micros,
@@ -24,9 +24,11 @@ const TAKEN_UP: &str = "Taken up in the answer to your earlier message.";
 pub struct Pending {
     /// Its task.
     pub task: TaskId,
+    /// Its place in the log, and among the others.
+    pub seq: Seq,
     /// The message.
     pub inbound: Inbound,
-    /// When it was accepted: its place among the others.
+    /// When it was accepted.
     pub accepted_at: Micros,
     /// Since when its deadlines count: its acceptance, its due time, or when it was let go on.
     pub at: Micros,
@@ -39,10 +41,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(task: TaskId, inbound: Inbound, at: Micros) -> Self {
-        let accepted_at = at;
-        let at = inbound.not_before.map_or(at, |due| due.max(at));
-        Self { task, inbound, accepted_at, at, held: false, late: 0, letters: LetterLimits::default() }
+    /// A message that was accepted at that time. Its lane was free from then on, as far as the state knows.
+    fn new(task: TaskId, seq: Seq, inbound: Inbound, accepted_at: Micros, free_from: Micros) -> Self {
+        let at = inbound.not_before.map_or(accepted_at, |due| due.max(accepted_at)).max(free_from);
+        Self { task, seq, inbound, accepted_at, at, held: false, late: 0, letters: LetterLimits::default() }
     }
 
     /// When it is due, if that was said.
@@ -57,6 +59,8 @@ impl Pending {
 pub struct Order {
     /// Its task.
     pub task: TaskId,
+    /// Its place in the log, and among the others.
+    pub seq: Seq,
     /// The message.
     pub inbound: Inbound,
     /// What it was understood to mean: from then on just this is done.
@@ -98,38 +102,65 @@ pub struct Joined {
 }
 
 impl Conversation {
-    pub(super) fn received(&mut self, task: TaskId, inbound: &Inbound) {
+    /// A message of the log. The Engine hears of it when it may, a replay at its place, and both come to the same state: it
+    /// stands at its place, and what it joins is decided when it is heard of, and stored.
+    pub(super) fn received(&mut self, seq: Seq, at: Micros, task: TaskId, inbound: &Inbound) {
         if self.is_open(task) || self.finished.contains(&task) {
             return;
         }
         if inbound.order {
-            self.orders.push(Order { task, inbound: inbound.clone(), meant: None });
-        } else if let Some(into) = inbound.same_as.filter(|into| self.is_open(*into)) {
-            self.joined.push(Joined { task, into, lifts: inbound.lifts });
+            let place = self.orders.partition_point(|o| o.seq <= seq);
+            self.orders.insert(place, Order { task, seq, inbound: inbound.clone(), meant: None });
         } else {
-            let pending = Pending::new(task, inbound.clone(), self.at);
-            match self.steered_by(inbound) {
-                Some(turn) => turn.heard.push(pending),
-                None => self.inbox.push_back(pending),
-            }
+            let free_from = self.free_from[Lane::of(inbound.priority) as usize];
+            self.stand(Pending::new(task, seq, inbound.clone(), at, free_from));
         }
     }
 
-    /// The turn that a message joins: the newest of its own lane, else the newest. What is private joins no turn that may
-    /// leave the house.
-    fn steered_by(&mut self, inbound: &Inbound) -> Option<&mut Turn> {
-        let (at, lane) = (self.at, Lane::of(inbound.priority));
-        let fits = |t: &Turn| inbound.steer && t.can_hear(at) && (!inbound.private || t.inbound.private);
-        let own = self.turns.iter().rposition(|t| t.lane == lane && fits(t));
-        let place = own.or_else(|| self.turns.iter().rposition(fits))?;
-        self.turns.get_mut(place)
+    fn stand(&mut self, pending: Pending) {
+        let place = self.inbox.partition_point(|p| p.seq <= pending.seq);
+        self.inbox.insert(place, pending);
     }
 
-    /// What a turn did not hear before it ended is a message like any other, at the place where it was accepted.
+    /// A message that is to have no turn of its own, and what it joins. What it names was accepted before it, so that
+    /// nothing joins in a circle.
+    pub(super) fn joining(&self) -> Option<(TaskId, TaskId)> {
+        self.inbox.iter().find_map(|p| {
+            let same = p.inbound.same_as.filter(|into| *into != p.task && self.is_open(*into));
+            Some((p.task, same.or_else(|| self.steered_by(p))?))
+        })
+    }
+
+    /// The turn that a message steers: the newest of its own lane, else the newest. What is private joins no turn that may
+    /// leave the house.
+    fn steered_by(&self, pending: &Pending) -> Option<TaskId> {
+        let Pending { inbound, accepted_at, held, .. } = pending;
+        let hears = |t: &&Turn| t.hears_from.is_some_and(|from| from <= *accepted_at);
+        let may_know = |t: &&Turn| !inbound.private || t.inbound.private;
+        let fitting = || self.turns.iter().rev().filter(|t| inbound.steer && !held && hears(t) && may_know(t));
+        let own = fitting().find(|t| t.lane == Lane::of(inbound.priority));
+        own.or_else(|| fitting().next()).map(|t| t.task)
+    }
+
+    /// A message has joined what the log says.
+    pub(super) fn join(&mut self, task: TaskId, into: TaskId) {
+        let Some(place) = self.inbox.iter().position(|p| p.task == task) else { return };
+        let Some(pending) = self.inbox.remove(place) else { return };
+        let steers = pending.inbound.steer;
+        if pending.inbound.same_as == Some(into) && self.is_open(into) {
+            self.joined.push(Joined { task, into, lifts: pending.inbound.lifts });
+        } else if let Some(turn) = self.turns.iter_mut().find(|t| t.task == into && steers) {
+            turn.heard.push(pending);
+        } else {
+            self.stand(pending);
+        }
+    }
+
+    /// What a turn did not hear before it ended is a message like any other, at its old place. It joins no other turn.
     pub(super) fn take_back(&mut self, mut unheard: Pending) {
         unheard.at = self.at.max(unheard.at);
-        let place = self.inbox.partition_point(|p| p.accepted_at <= unheard.accepted_at);
-        self.inbox.insert(place, unheard);
+        unheard.inbound.steer = false;
+        self.stand(unheard);
     }
 
     /// The messages of a lane that are not held back, oldest first; none while a turn holds the lane up.
@@ -157,8 +188,9 @@ impl Conversation {
         Lane::ALL.into_iter().find_map(next).map(|p| &p.inbound)
     }
 
-    pub(super) fn take_next(&mut self, task: TaskId) -> Option<Pending> {
-        self.may_begin(task)?;
+    /// The message whose turn has begun. Whether it might was looked at when it did: a message that stands before it now may
+    /// have been heard of only later.
+    pub(super) fn take_out(&mut self, task: TaskId) -> Option<Pending> {
         let at = self.inbox.iter().position(|p| p.task == task)?;
         self.inbox.remove(at)
     }
@@ -290,14 +322,16 @@ impl Conversation {
         turns.chain(pending).min()
     }
 
-    /// A lane may have become free: the time of those that stood behind it begins now.
+    /// A lane may have become free: the time of those that stood behind it begins now, also of those that did so in the log
+    /// and are heard of later.
     pub(super) fn start_clocks(&mut self) {
-        let at = self.at;
-        let free = Lane::ALL.map(|lane| !self.turns.iter().any(|t| t.lane == lane && !t.aside));
-        for pending in &mut self.inbox {
-            if free[Lane::of(pending.inbound.priority) as usize] {
-                pending.at = pending.at.max(at);
+        for lane in Lane::ALL {
+            if !self.turns.iter().any(|t| t.lane == lane && !t.aside) {
+                self.free_from[lane as usize] = self.at;
             }
+        }
+        for pending in &mut self.inbox {
+            pending.at = pending.at.max(self.free_from[Lane::of(pending.inbound.priority) as usize]);
         }
     }
 
@@ -326,11 +360,14 @@ impl Clock {
 }
 
 impl Turn {
-    /// Whether a message may join it: it works on, and will have another round before long.
-    pub(super) fn can_hear(&self, at: Micros) -> bool {
-        let is_aside = self.suspended || self.deferral.until.is_some_and(|until| until > at);
-        let works = !is_aside && !self.may_wait_for_others();
-        works && !self.cancelled && !self.clock.hard_passed && self.main.ending().is_none()
+    /// Notes whether messages may join it: it works on, and will have another round before long. One that was accepted
+    /// before it did so has a turn of its own, also if it is heard of only then.
+    pub(super) fn note_hearing(&mut self, at: Micros) {
+        let works = !self.suspended && !self.cancelled && !self.may_wait_for_others();
+        let hears = works && !self.clock.hard_passed && self.main.ending().is_none();
+        let put_off = self.deferral.until.filter(|until| *until > at);
+        let from = || put_off.unwrap_or_else(|| self.hears_from.map_or(at, |from| from.min(at)));
+        self.hears_from = hears.then(from);
     }
 
     /// Its deadlines count anew; before it may go on they do not count.

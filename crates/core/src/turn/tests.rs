@@ -9,6 +9,7 @@ mod dispatching;
 mod faults;
 mod growth;
 mod lanes;
+mod late;
 mod limits;
 mod loops;
 mod orders;

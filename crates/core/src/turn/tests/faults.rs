@@ -334,9 +334,11 @@ fn events_that_fit_nothing_change_nothing() {
     stray(&w, task, &main, finished("1", other));
     stray(&w, task, &main, EventBody::SkillStarted { intent: other, call_id: "1".into(), skill: "email.send".into() });
     let waiting = w.conv.inbox[0].task;
+    stray(&w, waiting, &main, EventBody::Joined { into: task });
+    stray(&w, task, &main, EventBody::Joined { into: waiting });
     stray(
         &w,
-        waiting,
+        task,
         &main,
         EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() },
     );

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     script::use_skill,
-    steps::{limits, main_thinks, step, take, wind_up},
+    steps::{limits, main_thinks, step, step_with_delays, take, wind_up},
     world::{World, timeless},
 };
 use crate::{
@@ -118,6 +118,33 @@ proptest! {
         prop_assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
         let json = serde_json::to_string(&w.conv).unwrap();
         prop_assert_eq!(serde_json::from_str::<Conversation>(&json).unwrap(), w.conv);
+    }
+
+    /// The log has each message at its place, and the Engine hears of it any number of events later. [`World::check`] compares
+    /// the whole state with what a replay makes of the log, after every step.
+    #[test]
+    fn however_late_an_engine_hears_of_its_messages_the_log_tells_what_it_did(
+        mode in prop_oneof![3 => Just(Mode::MultiAgent), 1 => Just(Mode::SingleLoop), 1 => Just(Mode::Direct)],
+        limits in limits(),
+        steps in prop::collection::vec(step_with_delays(), 1..60),
+    ) {
+        let mut w = World::with(mode, limits);
+        w.say("Do it");
+        for step in steps {
+            take(&mut w, step);
+        }
+        let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.request(t.task)).collect::<Vec<_>>();
+        prop_assert_eq!(asked(&w.conv), asked(&w.retold()));
+        wind_up(&mut w);
+        let received = w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_)));
+        for task in received.map(|e| e.task) {
+            prop_assert_eq!(w.finals(task).len(), 1);
+            let begun = w.log.iter().filter(|e| e.task == task && matches!(e.body, EventBody::TurnStarted { .. }));
+            prop_assert!(begun.count() <= 1);
+        }
+        assert_reported(&w);
+        assert_budgets(&w);
+        prop_assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
     }
 
     #[test]

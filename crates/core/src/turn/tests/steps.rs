@@ -20,6 +20,9 @@ use crate::{
 #[derive(Debug, Clone)]
 pub enum Step {
     Say(u8, Priority, Kind),
+    /// A message is stored, and its Engine hears of it later.
+    Post(u8, Priority, Kind),
+    Hear(u8),
     /// What comes next is about this turn.
     Turn(u8),
     Main(ModelReply),
@@ -158,6 +161,15 @@ fn message() -> impl Strategy<Value = Step> {
     (any::<u8>(), class(), kind).prop_map(|(text, class, kind)| Step::Say(text, class, kind))
 }
 
+/// Anything, and messages of which the Engine hears late and in any order.
+pub fn step_with_delays() -> impl Strategy<Value = Step> {
+    let post = message().prop_map(|step| match step {
+        Step::Say(text, class, kind) => Step::Post(text, class, kind),
+        other => other,
+    });
+    prop_oneof![12 => step(), 2 => post, 1 => any::<u8>().prop_map(Step::Hear)]
+}
+
 fn control() -> impl Strategy<Value = Step> {
     let control = prop_oneof![
         2 => Just(Control::Cancel),
@@ -243,7 +255,20 @@ fn outcome(status: Status) -> Outcome {
 
 pub fn take(w: &mut World, step: Step) {
     match step {
-        Step::Say(text, class, kind) => say(w, text, class, kind),
+        Step::Say(text, class, kind) => {
+            let inbound = inbound(w, text, class, kind);
+            w.receive(inbound);
+        }
+        Step::Post(text, class, kind) => {
+            let inbound = inbound(w, text, class, kind);
+            w.post(inbound);
+        }
+        Step::Hear(n) => {
+            let unheard: Vec<TaskId> = w.unheard.iter().map(|e| e.task).collect();
+            if let Some(task) = pick(&unheard, n) {
+                w.hear(task);
+            }
+        }
         Step::Turn(n) => {
             let turns: Vec<TaskId> = w.conv.turns.iter().map(|t| t.task).collect();
             if let Some(task) = pick(&turns, n) {
@@ -279,7 +304,9 @@ pub fn take(w: &mut World, step: Step) {
             }
         }
         Step::Control(n, control) => {
-            if let Some(task) = pick(&tasks(w), n) {
+            // Of a task that it has not heard of, an Engine says that there is none.
+            let known: Vec<TaskId> = tasks(w).into_iter().filter(|task| !is_unheard(w, *task)).collect();
+            if let Some(task) = pick(&known, n) {
                 do_with(w, task, control);
             }
         }
@@ -307,7 +334,11 @@ fn tasks(w: &World) -> Vec<TaskId> {
     w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_))).map(|e| e.task).collect()
 }
 
-fn say(w: &mut World, text: u8, priority: Priority, kind: Kind) {
+fn is_unheard(w: &World, task: TaskId) -> bool {
+    w.unheard.iter().any(|e| e.task == task)
+}
+
+fn inbound(w: &World, text: u8, priority: Priority, kind: Kind) -> Inbound {
     let texts = ["continue", "yes", "Do it", "/week", ""];
     let mut inbound = Inbound { priority, ..World::inbound(texts[usize::from(text) % texts.len()]) };
     match kind {
@@ -321,7 +352,7 @@ fn say(w: &mut World, text: u8, priority: Priority, kind: Kind) {
             inbound.retry = Some(crate::event::Retry { of, since: w.now, tried: vec!["once".to_owned()] });
         }
     }
-    w.receive(inbound);
+    inbound
 }
 
 fn do_with(w: &mut World, task: TaskId, control: Control) {
@@ -363,7 +394,7 @@ fn again(w: &mut World, n: usize) {
     let is_an_agents = !event.agent.is_orchestrator() && !matches!(event.body, EventBody::AgentReported { .. });
     // A skill that runs for the log may not have begun for a live Engine.
     let is_a_start = matches!(event.body, EventBody::SkillStarted { .. });
-    if orders_anew || is_an_agents || is_a_start {
+    if orders_anew || is_an_agents || is_a_start || is_unheard(w, event.task) {
         return;
     }
     let before = w.conv.clone();
@@ -373,6 +404,9 @@ fn again(w: &mut World, n: usize) {
 
 /// Everything that is still open comes to its end.
 pub fn wind_up(w: &mut World) {
+    while let Some(task) = w.unheard.first().map(|e| e.task) {
+        w.hear(task);
+    }
     for _ in 0..4_000 {
         for task in tasks(w) {
             w.let_go_on(task);

@@ -30,6 +30,8 @@ pub struct World {
     /// The live sub-agents, by their turn and name.
     pub agents: BTreeMap<(TaskId, AgentId), SubTurn>,
     pub now: Micros,
+    /// Messages that the log has and the Engine has not heard of.
+    pub unheard: Vec<Event>,
     /// Nothing is checked and nothing logged: for lives too long for that.
     pub fast: bool,
     /// The turn that the script is about, while it is under way; else the oldest.
@@ -72,6 +74,7 @@ impl World {
             slow_facts: false,
             agents: BTreeMap::new(),
             now: Micros(1_000_000_000),
+            unheard: Vec::new(),
             fast: false,
             focus: None,
             tasks: 0,
@@ -89,14 +92,28 @@ impl World {
     }
 
     pub fn receive(&mut self, inbound: Inbound) -> TaskId {
+        let task = self.post(inbound);
+        self.hear(task);
+        task
+    }
+
+    /// A message is stored, and its Engine has not heard of it yet.
+    pub fn post(&mut self, inbound: Inbound) -> TaskId {
         self.tasks += 1;
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.tasks.to_be_bytes());
         let task = TaskId::from_uuid(uuid::Uuid::new_v8(bytes));
         let event = self.append(task, AgentId::orchestrator(), EventBody::Received(inbound));
+        self.unheard.push(event);
+        task
+    }
+
+    /// The Engine hears of a message.
+    pub fn hear(&mut self, task: TaskId) {
+        let place = self.unheard.iter().position(|e| e.task == task).expect("it has not heard of it");
+        let event = self.unheard.remove(place);
         self.conv.apply(&event);
         self.record_all(Vec::new());
-        task
     }
 
     /// A message of this class.
@@ -231,6 +248,7 @@ impl World {
     pub fn restart(&mut self, cause: ResumeCause) {
         self.conv = self.refolded();
         self.agents.clear();
+        self.unheard.clear();
         let turns = self.conv.turns.iter().filter(|t| !t.suspended).map(|t| t.task);
         let events = turns.map(|task| (task, AgentId::orchestrator(), EventBody::Resumed { cause })).collect();
         self.record_all(events);
@@ -241,6 +259,15 @@ impl World {
         for event in &self.log {
             conv.apply(event);
         }
+        conv
+    }
+
+    /// What the log tells of all that the Engine has heard of.
+    pub fn retold(&self) -> Conversation {
+        let mut conv = self.refolded();
+        let is_heard = |task: TaskId| self.unheard.iter().all(|e| e.task != task);
+        conv.inbox.retain(|p| is_heard(p.task));
+        conv.orders.retain(|o| is_heard(o.task));
         conv
     }
 
@@ -495,11 +522,10 @@ pub fn text_of(message: &Message) -> String {
     }
 }
 
-/// A state without what a live Engine cannot know: places in the log, and that a breaker let a run begin.
+/// A state without what a live Engine cannot know: where the log ends, and that a breaker let a run begin.
 pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
-    conv.at = Micros(0);
     for turn in &mut conv.turns {
         if let Phase::Acting(calls) = &mut turn.main.phase {
             calls.iter_mut().for_each(|open| open.started = false);
