@@ -3,16 +3,20 @@
 use std::{
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use serde_json::Value;
+use tokio::net::TcpSocket;
 
 use crate::world::eventually;
 
 /// A running `annie serve`. Killed, with SIGKILL, when dropped.
 pub struct Server {
     child: Child,
+    /// Bound, and never listened on: as long as it is there, nobody else is given the port between two lives.
+    place: Arc<TcpSocket>,
     pub url: String,
     pub http: reqwest::Client,
 }
@@ -20,17 +24,20 @@ pub struct Server {
 impl Server {
     /// Starts a server on this data folder, on a free port, with more arguments and environment.
     pub async fn start(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        Self::start_on(data, 0, arguments, env).await
+        let place = TcpSocket::new_v4().expect("a socket");
+        // The server sets it too, and may so have the place beside this.
+        place.set_reuseaddr(true).expect("set");
+        place.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+        Self::start_on(data, Arc::new(place), arguments, env).await
     }
 
     /// The next life of one that was killed: on its folder, where its clients know it.
     pub async fn again(&self, data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        let port = self.url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
-        Self::start_on(data, port, arguments, env).await
+        Self::start_on(data, self.place.clone(), arguments, env).await
     }
 
-    async fn start_on(data: &Path, port: u16, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        let port = port.to_string();
+    async fn start_on(data: &Path, place: Arc<TcpSocket>, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        let port = place.local_addr().expect("bound").port().to_string();
         let ready = data.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let child = Command::new(env!("CARGO_BIN_EXE_annie"))
@@ -46,7 +53,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("the binary starts");
-        let mut server = Self { child, url: String::new(), http: reqwest::Client::new() };
+        let mut server = Self { child, place, url: String::new(), http: reqwest::Client::new() };
         server.url = eventually("the server is ready", async || {
             let said: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
             said["url"].as_str().map(str::to_owned)

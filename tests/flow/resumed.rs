@@ -7,12 +7,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use annie::grpc::v1::{FollowEventsRequest, events_client::EventsClient, stream_item::Item};
+use annie::grpc::v1::{
+    FaultSpec, FollowEventsRequest, InjectRequest, PointsRequest, chaos_client::ChaosClient,
+    events_client::EventsClient, stream_item::Item,
+};
 use futures_util::StreamExt;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
     process::Command,
+    sync::Notify,
+    task::JoinSet,
 };
 
 use crate::{
@@ -22,8 +29,7 @@ use crate::{
 
 const REQUEST: &str =
     "Create a task to review PR 42 due tomorrow, remember that Bob prefers email, and then tell me what is due";
-/// Slow enough that a stream is cut in the middle, and not behind its end.
-const SLOW: [(&str, &str); 1] = [("ANNIE__CHAOS__ENABLED", "true")];
+const CHAOS: [(&str, &str); 1] = [("ANNIE__CHAOS__ENABLED", "true")];
 
 /// What a client has got so far; it is read while more comes.
 #[derive(Clone, Default)]
@@ -64,22 +70,36 @@ fn is_end(kind: &str) -> bool {
     ["answered", "failed", "cancelled"].contains(&kind)
 }
 
-async fn slow(server: &Server) {
-    use annie::grpc::v1::{FaultSpec, InjectRequest, chaos_client::ChaosClient};
-    let spec = FaultSpec {
-        target: "store".to_owned(),
-        place: "commit".to_owned(),
-        deed: "slow".to_owned(),
-        wait_ms: 15,
-        ..FaultSpec::default()
-    };
+async fn inject(server: &Server, spec: FaultSpec) {
     let mut chaos = ChaosClient::connect(server.url.clone()).await.expect("it listens");
-    chaos.inject(InjectRequest { spec: Some(spec) }).await.expect("it is slow now");
+    chaos.inject(InjectRequest { spec: Some(spec) }).await.expect("it is on the list");
 }
 
+/// A server that takes its time, so that what it tells does not come all at once.
 async fn start(folder: &Path) -> Server {
-    let server = Server::start(folder, &[], &SLOW).await;
-    slow(&server).await;
+    let server = Server::start(folder, &[], &CHAOS).await;
+    let [target, place, deed] = ["store", "commit", "slow"].map(str::to_owned);
+    inject(&server, FaultSpec { target, place, deed, wait_ms: 15, ..FaultSpec::default() }).await;
+    server
+}
+
+/// How many rounds the turn has; the last one gives its answer.
+async fn rounds() -> u64 {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path()).await;
+    let (conversation, got) = (say(&server).await, Got::default());
+    read_http(server.url.clone(), conversation, got.clone()).await;
+    got.check("undisturbed");
+    let mut chaos = ChaosClient::connect(server.url.clone()).await.expect("it listens");
+    let points = chaos.points(PointsRequest {}).await.expect("the places").into_inner().points;
+    points.iter().filter(|point| point.target == "model").map(|point| point.passed).sum()
+}
+
+/// One that also never comes to the last round: wherever it is killed, it is in the middle of the turn.
+async fn start_endless(folder: &Path, rounds: u64) -> Server {
+    let server = start(folder).await;
+    let [target, deed] = ["model", "hang"].map(str::to_owned);
+    inject(&server, FaultSpec { target, deed, skip: rounds - 1, ..FaultSpec::default() }).await;
     server
 }
 
@@ -128,9 +148,10 @@ async fn read_grpc(url: String, conversation: String, got: Got) {
 
 /// The stream is open when the server is killed, after so many events and wherever it is then.
 async fn cut_and_resume<R: Future<Output = ()>>(read: impl Fn(String, String, Got) -> R) {
+    let rounds = rounds().await;
     for count in [1, 3, 6, 9, 12, 15] {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut first = start(folder.path()).await;
+        let mut first = start_endless(folder.path(), rounds).await;
         let (conversation, got) = (say(&first).await, Got::default());
         let reading = read(first.url.clone(), conversation.clone(), got.clone());
         let killing = async {
@@ -176,9 +197,10 @@ fn annie(folder: &Path, args: &[&str]) -> Command {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ask_shows_a_turn_whose_server_is_killed_in_the_middle_to_its_one_end() {
+    let rounds = rounds().await;
     for count in [1, 5, 10, 15] {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut first = start(folder.path()).await;
+        let mut first = start_endless(folder.path(), rounds).await;
         let mut asking = annie(folder.path(), &["--json", "ask", REQUEST]).spawn().expect("it runs");
         let mut lines = BufReader::new(asking.stdout.take().expect("its stdout")).lines();
         let (got, mut results) = (Got::default(), Vec::new());
@@ -195,6 +217,7 @@ async fn ask_shows_a_turn_whose_server_is_killed_in_the_middle_to_its_one_end() 
         let killing = async {
             got.reaches(count).await;
             first.kill();
+            assert!(!got.has_end(), "it was not cut at {count}: {:?}", got.all());
             first.again(folder.path(), &[], &[]).await
         };
         let ending = tokio::time::timeout(PATIENCE, asking.wait_with_output());
@@ -208,7 +231,6 @@ async fn ask_shows_a_turn_whose_server_is_killed_in_the_middle_to_its_one_end() 
 
 /// A chat of two lines whose first is being worked on when `meanwhile` happens: what stands on its stdout.
 async fn chat(folder: &Path, meanwhile: impl AsyncFnOnce()) -> String {
-    use tokio::io::AsyncWriteExt;
     let mut chat = annie(folder, &["chat"]).stdin(Stdio::piped()).spawn().expect("it runs");
     let mut input = chat.stdin.take().expect("its stdin");
     let mut told = BufReader::new(chat.stderr.take().expect("its stderr")).lines();
@@ -233,7 +255,7 @@ async fn a_chat_whose_server_is_killed_in_an_answer_says_what_it_says_otherwise(
     let wanted = chat(folders[0].path(), async || ()).await;
     assert!(wanted.contains("PR 42"), "{wanted}");
     drop(undisturbed);
-    let mut first = start(folders[1].path()).await;
+    let mut first = start_endless(folders[1].path(), rounds().await).await;
     let mut second = None;
     let told = chat(folders[1].path(), async || {
         first.kill();
@@ -241,4 +263,63 @@ async fn a_chat_whose_server_is_killed_in_an_answer_says_what_it_says_otherwise(
     });
     assert_eq!(told.await, wanted);
     drop(second);
+}
+
+/// A server that knows nothing, and is silent when something is said.
+async fn silent(listener: TcpListener, heard: &Notify) {
+    async fn serve(mut stream: TcpStream) -> Option<TcpStream> {
+        let mut seen = Vec::new();
+        while stream.read_buf(&mut seen).await.expect("it is connected") > 0 {
+            if seen.starts_with(b"POST /api/v1/messages ") {
+                return Some(stream);
+            }
+            if seen.ends_with(b"\r\n\r\n") {
+                stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await.expect("it listens");
+                seen.clear();
+            }
+        }
+        None
+    }
+    let (mut connections, mut kept) = (JoinSet::new(), Vec::new());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (stream, _) = accepted.expect("a connection");
+                connections.spawn(serve(stream));
+            }
+            Some(ended) = connections.join_next() => if let Some(stream) = ended.expect("no panic") {
+                // Whoever says something waits.
+                kept.push(stream);
+                heard.notify_one();
+            },
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ctrl_c_is_heard_at_once_while_nobody_acknowledges_a_message() {
+    for command in [&["ask", "hello"][..], &["chat"]] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (listener, heard) = (TcpListener::bind("127.0.0.1:0").await.expect("a port"), Notify::new());
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let mut child = annie(folder.path(), &[&["--url", &url], command].concat());
+        let mut child = child.stdin(Stdio::piped()).spawn().expect("it runs");
+        let mut input = child.stdin.take().expect("its stdin");
+        input.write_all(b"hello\n").await.expect("it is said");
+        let ending = async {
+            heard.notified().await;
+            let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).expect("it runs");
+            kill_process(pid, Signal::INT).expect("it runs");
+            // Far less than it would wait for an answer.
+            tokio::time::timeout(std::time::Duration::from_secs(15), child.wait_with_output()).await
+        };
+        let ended = tokio::select! {
+            ended = ending => ended.expect("at once").expect("it ran"),
+            () = silent(listener, &heard) => unreachable!("it serves for ever"),
+        };
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{command:?}: {said}");
+        assert!(said.contains("whether the message was heard is not known"), "{command:?}: {said}");
+        drop(input);
+    }
 }
