@@ -28,6 +28,8 @@ use crate::{
 const TURNS: usize = 70;
 /// After which these conversations leave memory, in milliseconds: not within a test.
 const NEVER_MS: u64 = 1_000_000;
+/// Turns of two agents in which four snapshots are surely made: each has more than ten events.
+const TURNS_OF_TWO_MAX: usize = 120;
 /// Events between two snapshots at most, with those that came while one was made.
 const TAIL_MAX: u64 = 300;
 
@@ -86,7 +88,10 @@ async fn every_snapshot_of_a_conversation_with_agents_at_work_is_what_the_log_sa
     let world = parts.start().await;
     let mut said = world.say("do both").await;
     let mut places = std::collections::BTreeSet::new();
+    let mut turns = 0;
     while places.len() < 4 {
+        turns += 1;
+        assert!(turns <= TURNS_OF_TWO_MAX, "only {places:?}");
         world.answer(&said).await;
         places.extend(snapshot_seq(parts.store.as_ref(), said.conversation).await);
         said = world.say_in(said.conversation, "do both").await;
