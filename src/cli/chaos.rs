@@ -208,3 +208,28 @@ async fn points(site: &Site, text: &str) -> Result<(), Failure> {
     let rows = points.into_iter().map(|p| vec![p.target, p.place, p.point, p.passed.to_string(), p.struck.to_string()]);
     site.console.line(&table(&["target", "place", "point", "passed", "struck"], rows.collect()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_deed_stands_in_the_help_and_in_the_manual_where_it_strikes() {
+        let mut cli = crate::cli::args::Cli::command();
+        let chaos = cli.find_subcommand_mut("chaos").and_then(|chaos| chaos.find_subcommand_mut("inject")).unwrap();
+        // Its lines are broken wherever the width wants it.
+        let help = chaos.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let manual = include_str!("../../docs/operating.md");
+        for target in Target::ALL {
+            let deeds: Vec<&str> = target.deeds().iter().map(|deed| deed.as_str()).collect();
+            let said = format!("{target} {} ", deeds.join(", "));
+            assert!(help.contains(&said), "{said} is missing in\n{help}");
+            let is_row = |line: &&str| line.starts_with(&format!("| `{target}` |"));
+            let row = manual.lines().find(is_row).unwrap_or_else(|| panic!("docs/operating.md has no row of {target}"));
+            let wanted = format!("| `{}` |", deeds.join("`, `"));
+            assert!(row.ends_with(&wanted), "docs/operating.md: {row}\nis not {wanted}");
+        }
+    }
+}

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::chaos::{Deed, Target};
+
 /// `annie chaos`
 #[derive(Debug, Subcommand)]
 pub enum Chaos {
@@ -31,9 +33,15 @@ pub enum Chaos {
     Run(Run),
 }
 
-/// `annie chaos inject`
-#[derive(Debug, Args)]
-#[command(after_help = "\
+/// What strikes where, a line for each target, and how it is said.
+fn deeds_and_examples() -> String {
+    let words = |target: Target| target.deeds().iter().map(|deed: &Deed| deed.as_str()).collect::<Vec<_>>().join(", ");
+    let lines: String =
+        Target::ALL.iter().map(|target| format!("  {:<8} {}\n", target.as_str(), words(*target))).collect();
+    format!("Deeds:\n{lines}\n{EXAMPLES}")
+}
+
+const EXAMPLES: &str = "\
 Examples:
   annie chaos inject actor kill --at engine --point 'before:*' --chance 20 --for 10
   annie chaos inject store lose_reply --at commit --once
@@ -41,11 +49,15 @@ Examples:
   annie chaos inject mail twice --at conversations --point 'arrival:*'
   annie chaos inject model slow --wait-ms 800
   annie chaos inject clock jump --by-ms=-3600000 --for 5
-  annie chaos inject task abort --at commit --point after --skip 4 --once")]
+  annie chaos inject task abort --at commit --point after --skip 4 --once";
+
+/// `annie chaos inject`
+#[derive(Debug, Args)]
+#[command(after_help = deeds_and_examples())]
 pub struct Inject {
     /// actor, task, mail, store, model, skill, clock, files or process
     pub target: String,
-    /// What it does; a wrong word is answered with those that strike there
+    /// What it does: one of those below that strike there
     pub deed: String,
     /// Which one: an actor's kind or path, a task's or store's step, a backend, a skill; `*` is any text
     #[arg(long, value_name = "PLACE", default_value = "*")]
