@@ -2,20 +2,23 @@
 //! stored conversations, Engine crash to answering, replay and snapshot of a conversation of 100,000 events, durable turns
 //! and acknowledgements at 1, 16 and 128 conversations at a time.
 //!
-//! `cargo bench --bench recovery` prints tables; `-- --quick` takes a tenth, `-- --only kills|log|turns` one of them. Figures
-//! are medians where nothing else is said. The fsync cost of the disk is printed first, because durable figures measure it too.
+//! `cargo bench --bench recovery` prints tables; `-- --quick` takes a tenth, `-- --only kills|engines|log|turns` one of them.
+//! Figures are medians where nothing else is said. The fsync cost of the disk is printed first, because durable figures
+//! measure it too.
 
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
+    clippy::print_stderr,
     dead_code,
     reason = "a benchmark prints, and has nobody to tell of an error"
 )]
 
 use std::{
     path::Path,
+    process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -53,6 +56,9 @@ use soak::{
     report::quantiles,
     site::{Setting, Site},
 };
+
+/// What is measured.
+const PARTS: [&str; 4] = ["kills", "engines", "log", "turns"];
 
 /// A database to measure on.
 struct Place {
@@ -377,10 +383,24 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
     ]
 }
 
-fn main() {
+/// The part that is wanted, all of them if none is named; or why there is no such part.
+fn only(arguments: &[String]) -> Result<Option<&'static str>, String> {
+    let Some(at) = arguments.iter().position(|a| a == "--only") else { return Ok(None) };
+    let named = arguments.get(at + 1).map_or("", String::as_str);
+    let found = PARTS.into_iter().find(|part| *part == named);
+    found.map(Some).ok_or_else(|| format!("--only {named}: there are {}", PARTS.join(", ")))
+}
+
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let size = Size { quick: arguments.iter().any(|a| a == "--quick") };
-    let only = arguments.iter().position(|a| a == "--only").and_then(|at| arguments.get(at + 1));
+    let only = match only(&arguments) {
+        Ok(only) => only,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
     let wants = |what: &str| only.is_none_or(|only| only == what);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -418,4 +438,5 @@ fn main() {
             }
         }
     });
+    ExitCode::SUCCESS
 }

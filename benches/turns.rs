@@ -4,11 +4,13 @@
 //! cold start, and Engine crash to answering.
 //!
 //! `cargo bench --bench turns` prints tables; `-- --quick` takes a tenth of the turns, `-- --only turns|slow|idle|recovery`
-//! one of them. Each figure is the median of three rounds. The fsync cost of the disk is printed beside the durable figures, because otherwise they measure the disk.
+//! one of them. Each figure is the median of three rounds. The fsync cost of the disk is printed beside the durable figures,
+//! because otherwise they measure the disk.
 
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a benchmark prints, starts its own load, and has nobody to tell of an error"
 )]
@@ -16,6 +18,7 @@
 use std::{
     io::Write,
     os::unix::fs::FileExt,
+    process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -35,6 +38,9 @@ use annie_testkit::{
     skills::{FakeSkills, FixedCatalog},
 };
 use serde_json::json;
+
+/// What is measured.
+const PARTS: [&str; 4] = ["turns", "slow", "idle", "recovery"];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Scene {
@@ -318,10 +324,24 @@ fn fsync_ms(folder: &std::path::Path) -> f64 {
     median(took)
 }
 
-fn main() {
+/// The part that is wanted, all of them if none is named; or why there is no such part.
+fn only(arguments: &[String]) -> Result<Option<&'static str>, String> {
+    let Some(at) = arguments.iter().position(|a| a == "--only") else { return Ok(None) };
+    let named = arguments.get(at + 1).map_or("", String::as_str);
+    let found = PARTS.into_iter().find(|part| *part == named);
+    found.map(Some).ok_or_else(|| format!("--only {named}: there are {}", PARTS.join(", ")))
+}
+
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let quick = args.iter().any(|a| a == "--quick");
-    let only = args.iter().position(|a| a == "--only").and_then(|at| args.get(at + 1));
+    let only = match only(&args) {
+        Ok(only) => only,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
     let wants = |part: &str| only.is_none_or(|only| only == part);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -340,4 +360,5 @@ fn main() {
             recovery().await;
         }
     });
+    ExitCode::SUCCESS
 }
