@@ -1,5 +1,6 @@
-//! Messages of which nobody knows for a while whether they are stored: a store that stored them without a word, or later than
-//! anybody waits. Nobody sends them again, and they are worked on all the same.
+//! What nobody knows for a while. Messages that may be stored or not: a store that stored them without a word, or later than
+//! anybody waits. Nobody sends them again, and they are worked on all the same. Runs whose door died over them: they may have
+//! begun or not, and what is said of them is what the log says.
 
 use std::sync::{
     Arc, Mutex,
@@ -8,18 +9,15 @@ use std::sync::{
 
 use annie_actors::Submission;
 use annie_core::{
-    event::{EventBody, Mode, Scope},
+    event::{EventBody, Scope},
     ids::{ConversationId, Seq},
-    message::Message,
+    outcome::Status,
     ports::{Append, FaultAction, Log, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
-use annie_testkit::{
-    faults::FaultPlan,
-    scripted_model::{calls, says},
-};
-use serde_json::json;
+use annie_testkit::{faults::FaultPlan, scripted_model::says};
 
+use super::hiccups::{breaker_state, calling, open_the_breaker, outcome_for, outcome_of};
 use crate::world::{World, WorldParts, ann, come_back_after, eventually, kill};
 
 fn conversation(key: &str) -> ConversationId {
@@ -153,48 +151,115 @@ async fn a_message_that_is_stored_after_its_log_writer_died_is_worked_on() {
     world.kernel.stop().await;
 }
 
-/// A breaker that died over a run may have let it take effect; the next one must not say that it was not run only because it
-/// cannot mark it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_an_earlier_breaker_may_have_done_is_not_said_to_have_never_begun() {
-    let struck = AtomicUsize::new(0);
-    let plan = FaultPlan::by(move |kind, point, _| match (kind, point, struck.load(Relaxed)) {
-        // It took effect, and its breaker dies before it can say so.
-        ("run", "ran", 0) => {
-            struck.store(1, Relaxed);
-            FaultAction::Panic
-        }
-        // The next one cannot mark it: nobody says what became of the commit.
-        ("run", "starting", 1) => {
-            struck.store(2, Relaxed);
-            FaultAction::Pass
-        }
-        ("commit", "before", 2) => {
-            struck.store(3, Relaxed);
-            FaultAction::Fail
-        }
+/// A plan that kills the first run once it took effect, and then every door that is asked.
+fn no_door_lives_on(point: &'static str) -> Arc<FaultPlan> {
+    let took_effect = AtomicBool::new(false);
+    Arc::new(FaultPlan::by(move |kind, at, _| match (kind, at) {
+        ("run", at) if at == point && !took_effect.swap(true, Relaxed) => FaultAction::Panic,
+        ("breaker", "before:Run") if took_effect.load(Relaxed) || point.is_empty() => FaultAction::Fail,
         _ => FaultAction::Pass,
-    });
-    let plan = Arc::new(plan);
-    let told = Arc::new(Mutex::new(String::new()));
-    let hears = told.clone();
-    let mut parts = WorldParts::new(move |request, _| {
-        Ok(match request.messages.last() {
-            Some(Message::Tool { text, .. }) => {
-                hears.lock().expect("not poisoned").clone_from(text);
-                says("over")
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_once_run_that_no_door_lived_to_begin_did_not_happen_and_one_that_began_is_unknown() {
+    for (dies_at, status, effects) in [
+        ("", Status::ErrorTransient, 0),
+        ("starting", Status::ErrorTransient, 0),
+        ("started", Status::Unknown, 0),
+        ("ran", Status::Unknown, 1),
+    ] {
+        let plan = no_door_lives_on(dies_at);
+        let parts = calling("test.send", |_| StoreFault::Pass).faults(plan.clone());
+        let world = parts.start().await;
+        let outcome = outcome_of(&world).await;
+        assert_eq!((outcome.status, parts.skills.count("test.send")), (status, effects), "{dies_at:?}: {outcome:?}");
+        assert!(plan.struck().len() >= 4, "{dies_at:?}: {:?}", plan.struck());
+        world.kernel.stop().await;
+    }
+}
+
+/// A breaker that died over a run may have let it take effect, and nobody says that it was not run, nor runs it again, for as
+/// long as the log does not say.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_an_earlier_breaker_may_have_done_is_not_said_to_have_never_begun() {
+    for (unread, says) in [(3, "not known whether it took effect"), (usize::MAX, "may or may not have happened")] {
+        let plan = Arc::new(FaultPlan::once_at("run", "ran", 0, FaultAction::Panic));
+        let left = AtomicUsize::new(unread);
+        let parts = calling("test.send", move |point| match point {
+            StorePoint::Read("intents") if left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok() => {
+                StoreFault::Fail(StoreErrorKind::Unavailable)
             }
-            _ => calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "x"}}))]),
-        })
-    })
-    .faults(plan.clone());
-    parts.limits.mode = Mode::SingleLoop;
+            _ => StoreFault::Pass,
+        });
+        let parts = parts.faults(plan.clone());
+        let world = parts.start().await;
+        let outcome = outcome_of(&world).await;
+        assert_eq!(plan.struck().len(), 1);
+        assert_eq!(parts.skills.count("test.send"), 1);
+        assert_eq!(outcome.status, Status::Unknown);
+        assert!(outcome.data.contains(says), "{outcome:?}");
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_could_not_be_marked_behind_the_second_door_did_not_happen() {
+    let plan = Arc::new(FaultPlan::once_at("breaker", "before:Run", 0, FaultAction::Fail));
+    let is_mark = |append: &Append| append.events.iter().any(|e| matches!(e.body, EventBody::SkillStarted { .. }));
+    let parts = calling("test.send", move |point| match point {
+        StorePoint::Commit(batch) if batch.iter().any(is_mark) => StoreFault::Fail(StoreErrorKind::Full),
+        _ => StoreFault::Pass,
+    });
+    let parts = parts.faults(plan.clone());
     let world = parts.start().await;
-    let said = world.say("send it").await;
-    world.answer(&said).await;
-    assert_eq!(plan.struck().len(), 2, "{:?}", plan.struck());
-    assert_eq!(parts.skills.count("test.send"), 1);
-    let told = told.lock().expect("not poisoned").clone();
-    assert!(told.contains("not known whether it took effect"), "{told}");
+    let outcome = outcome_of(&world).await;
+    assert_eq!(plan.struck().len(), 1);
+    assert_eq!(outcome.error_type.as_deref(), Some("not_started"), "{outcome:?}");
+    assert_eq!(parts.skills.count("test.send"), 0);
     world.kernel.stop().await;
+}
+
+/// A door that hangs is not gone: it may begin the run yet.
+#[tokio::test(start_paused = true)]
+async fn what_lies_with_a_door_that_hangs_is_neither_run_by_another_nor_said_to_have_never_begun() {
+    let plan = Arc::new(FaultPlan::once_at("breaker", "before:Run", 0, FaultAction::Hang));
+    let parts = calling("test.send", |_| StoreFault::Pass).faults(plan.clone());
+    let world = parts.start().await;
+    let said = world.say("go").await;
+    // By then its caller has asked again.
+    come_back_after(65_000).await;
+    kill(&world, "/breakers/breaker:test.send").await;
+    assert_eq!(outcome_for(&world, &said).await.status, Status::Unknown);
+    assert_eq!(parts.skills.count("test.send"), 0);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_breaker_refuses_a_call_that_a_former_life_did_not_begin() {
+    for skill in ["test.look", "test.put", "test.send"] {
+        let plan = Arc::new(FaultPlan::once_at("breaker", "before:Run", 1, FaultAction::Fail));
+        let mut parts = calling(skill, |_| StoreFault::Pass).faults(plan.clone());
+        let world = open_the_breaker(&mut parts, skill).await;
+        let refused = outcome_of(&world).await;
+        assert_eq!(plan.struck().len(), 1);
+        assert_eq!(refused.error_type.as_deref(), Some("breaker_open"), "{skill}: {refused:?}");
+        assert_eq!(parts.skills.count(skill), 1, "it went through an open breaker");
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_a_former_life_did_not_begin_is_the_probe_when_one_is_due() {
+    for skill in ["test.look", "test.put", "test.send"] {
+        let plan = Arc::new(FaultPlan::once_at("breaker", "before:Run", 1, FaultAction::Fail));
+        let mut parts = calling(skill, |_| StoreFault::Pass).faults(plan.clone());
+        parts.limits.breaker.open_ms = 1_000;
+        let world = open_the_breaker(&mut parts, skill).await;
+        come_back_after(1_000).await;
+        assert_eq!(outcome_of(&world).await.status, Status::Success, "{skill}");
+        assert_eq!(plan.struck().len(), 1);
+        assert_eq!(breaker_state(&world, skill).await.as_deref(), Some("closed"), "{skill}");
+        world.kernel.stop().await;
+    }
 }

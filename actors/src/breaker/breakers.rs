@@ -79,8 +79,8 @@ impl Node for Breakers {
         let Some(skill) = state.cells.remove(&ended.id) else { return Ok(()) };
         let Some(seat) = state.seats.get_mut(&skill) else { return Ok(()) };
         seat.addr = None;
-        if matches!(ended.kind, EndKind::Killed | EndKind::Failed(_) | EndKind::Deprived(_)) {
-            // It comes back on its next use; the row in the store has its state.
+        // It comes back on its next use; the row in the store has its state. A store that is away is held against nobody.
+        if matches!(ended.kind, EndKind::Killed | EndKind::Failed(_)) {
             seat.tired = seat.budget.died(ctx.now()).is_none();
         }
         Ok(())

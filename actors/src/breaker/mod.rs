@@ -2,11 +2,15 @@
 //!
 //! Owns: the breaker's state and the runs under way. A run is admitted or refused, marked as started (unless it only reads),
 //! run under its time limit, answered and counted, all behind this door. Supervised by: [`Breakers`]. Survives its death: the
-//! row in the store; runs under way are aborted, and their callers try the next life, where the intent's compare-and-set
-//! decides whether they may.
+//! row in the store; runs under way are aborted, and their callers look into the log whether they had begun: if not, they are
+//! new calls to the next life.
+//!
+//! Before its row is read nothing is admitted. A store that is away is no death of the breaker: whoever asks is told that
+//! the run could not begin, and the next one who asks has the row read again.
 
 mod breakers;
 mod run;
+mod stored;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,6 +24,8 @@ use annie_core::{
 pub(crate) use breakers::Breakers;
 pub use breakers::BreakersMsg;
 use serde_json::{Value, json};
+pub use stored::NotBegun;
+pub(crate) use stored::has_begun;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -31,6 +37,8 @@ use crate::{
 
 /// Runs of one skill at a time, at most.
 const RUNS_MAX: usize = 256;
+/// How long until a row is kept again that could not be, in milliseconds.
+const KEEP_AGAIN_MS: u64 = 2_000;
 
 /// A run as its caller asks for it.
 #[derive(Debug, Clone)]
@@ -53,7 +61,7 @@ pub struct RunRequest {
     pub timezone: String,
     /// It was started in a former life: find out rather than run, if its effect forbids a repetition.
     pub started_before: bool,
-    /// Another life of this breaker died over it: it is no new call.
+    /// A door died over it, and what became of it there is not known yet: no other door may be asked before the log was.
     pub asked_before: bool,
 }
 
@@ -64,6 +72,8 @@ pub enum RunAnswer {
     Done(Outcome),
     /// Somebody else owns the conversation now.
     Fenced,
+    /// It could not begin, and this door will not begin it.
+    NotBegun(NotBegun),
 }
 
 /// What a breaker hears.
@@ -84,6 +94,8 @@ pub enum BreakerMsg {
     },
     /// An operator closes the breaker.
     Reset,
+    /// The row has been read, or could not be.
+    RowRead(Result<BreakerRow, NotBegun>),
     /// The row has been kept, or could not be.
     RowKept {
         /// Whether it was kept.
@@ -97,6 +109,7 @@ impl Named for BreakerMsg {
             Self::Run { .. } => "Run",
             Self::RunEnded { .. } => "RunEnded",
             Self::Reset => "Reset",
+            Self::RowRead(_) => "RowRead",
             Self::RowKept { .. } => "RowKept",
         }
     }
@@ -116,7 +129,12 @@ pub struct BreakerArgs {
 /// A breaker's state.
 pub struct BreakerActorState {
     args: BreakerArgs,
-    row: BreakerRow,
+    /// Nothing until it is read.
+    row: Option<BreakerRow>,
+    reading: Tasks<()>,
+    /// Runs that wait until the row is read, and whether it is to be closed then.
+    waiting: Vec<(RunRequest, oneshot::Sender<RunAnswer>)>,
+    is_to_close: bool,
     runs: Tasks<u64>,
     next_run: u64,
     probe: Option<u64>,
@@ -136,7 +154,10 @@ impl Node for CircuitBreaker {
     fn init(ctx: &Context<Self>, args: BreakerArgs) -> Result<BreakerActorState, NodeError> {
         Ok(BreakerActorState {
             args,
-            row: BreakerRow::default(),
+            row: None,
+            reading: Tasks::of(ctx.cell()),
+            waiting: Vec::new(),
+            is_to_close: false,
             runs: Tasks::of(ctx.cell()),
             next_run: 0,
             probe: None,
@@ -145,11 +166,9 @@ impl Node for CircuitBreaker {
         })
     }
 
-    async fn ready(_ctx: &Context<Self>, state: &mut BreakerActorState) -> Result<(), NodeError> {
-        let row = state.args.store.breaker(state.args.skill.clone()).await;
-        state.row = row.map_err(|e| NodeError::new(format!("cannot load the breaker's row: {e}")))?.unwrap_or_default();
-        // The probe of a former life is lost with it.
-        state.row.probe_lost();
+    async fn ready(ctx: &Context<Self>, state: &mut BreakerActorState) -> Result<(), NodeError> {
+        let row = ctx.wait_for(stored::row(state.args.store.as_ref(), state.args.skill.clone())).await;
+        row_read(ctx, state, row);
         Ok(())
     }
 
@@ -158,17 +177,24 @@ impl Node for CircuitBreaker {
             BreakerMsg::Run { request, reply } => admit(ctx, state, request, reply),
             BreakerMsg::RunEnded { run, failed } => ended(ctx, state, run, failed),
             BreakerMsg::Reset => {
-                state.probe = None;
-                let changed = state.row.reset();
-                keep_if(ctx, state, changed);
+                state.is_to_close = true;
+                if state.row.is_some() {
+                    close(ctx, state);
+                } else {
+                    read(ctx, state);
+                }
+            }
+            BreakerMsg::RowRead(row) => {
+                state.reading.remove(&());
+                row_read(ctx, state, row);
             }
             BreakerMsg::RowKept { kept } => {
                 state.keeping.remove(&());
                 if !kept {
                     tracing::warn!(skill = state.args.skill, "the breaker's row could not be kept");
-                }
-                if std::mem::take(&mut state.dirty) {
-                    keep(ctx, state);
+                    keep(ctx, state, KEEP_AGAIN_MS);
+                } else if std::mem::take(&mut state.dirty) {
+                    keep(ctx, state, 0);
                 }
             }
         }
@@ -176,11 +202,57 @@ impl Node for CircuitBreaker {
     }
 
     fn view(state: &BreakerActorState) -> Value {
+        let row = state.row.as_ref();
         json!({
-            "skill": state.args.skill, "state": state.row.state.as_str(), "failures": state.row.failures,
-            "trips": state.row.trips, "opened_at": state.row.opened_at, "runs": state.runs.len()
+            "skill": state.args.skill, "state": row.map(|r| r.state.as_str()), "failures": row.map(|r| r.failures),
+            "trips": row.map(|r| r.trips), "opened_at": row.map(|r| r.opened_at), "runs": state.runs.len(),
+            "waiting": state.waiting.len()
         })
     }
+}
+
+/// Reads the row, unless it is being read.
+fn read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
+    if state.reading.contains(&()) {
+        return;
+    }
+    let (store, skill, me) = (state.args.store.clone(), state.args.skill.clone(), ctx.me());
+    state.reading.spawn((), async move {
+        let row = stored::row(store.as_ref(), skill).await;
+        // If it does not arrive this life is over, and with it whoever waits.
+        me.tell(BreakerMsg::RowRead(row));
+    });
+}
+
+/// The row is known, or whoever waits is told that it is not.
+fn row_read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, row: Result<BreakerRow, NotBegun>) {
+    let waiting = std::mem::take(&mut state.waiting);
+    match row {
+        Ok(row) => state.row = Some(row),
+        // What cannot be read and is to be closed is written anew.
+        Err(why) if state.is_to_close && !why.is_passing => state.row = Some(BreakerRow::default()),
+        Err(why) => {
+            tracing::warn!(skill = state.args.skill, %why, "a breaker does not know its row");
+            for (_, reply) in waiting {
+                // Whoever asked may have given up.
+                let _ = reply.send(RunAnswer::NotBegun(why.clone()));
+            }
+            return;
+        }
+    }
+    if state.is_to_close {
+        close(ctx, state);
+    }
+    for (request, reply) in waiting {
+        admit(ctx, state, request, reply);
+    }
+}
+
+/// An operator wants it closed.
+fn close(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
+    (state.probe, state.is_to_close) = (None, false);
+    let changed = state.row.as_mut().is_some_and(BreakerRow::reset);
+    keep_if(ctx, state, changed);
 }
 
 fn admit(
@@ -196,16 +268,20 @@ fn admit(
         let _ = reply.send(RunAnswer::Done(outcome));
     };
     let skill = state.args.skill.clone();
-    if state.runs.len() >= RUNS_MAX {
+    if state.runs.len() + state.waiting.len() >= RUNS_MAX {
         metrics::counter!("annie_skill_refusals_total", "skill" => skill.clone(), "why" => "busy").increment(1);
         let text = format!("{skill} is busy: {RUNS_MAX} runs are under way. Try again shortly.");
         return refuse(reply, Outcome::transient("overloaded", text));
     }
+    let Some(row) = &mut state.row else {
+        state.waiting.push((request, reply));
+        return read(ctx, state);
+    };
     let run = state.next_run;
     state.next_run += 1;
     // A run that was started before is no new call: what became of it is asked even of an open breaker.
-    if !(request.started_before || request.asked_before) {
-        let (admission, changed) = state.row.admit(&state.args.limits, ctx.now());
+    if !request.started_before {
+        let (admission, changed) = row.admit(&state.args.limits, ctx.now());
         match admission {
             Admission::Pass => {}
             Admission::Probe => state.probe = Some(run),
@@ -245,25 +321,23 @@ fn admit(
 fn ended(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, run: u64, failed: Option<bool>) {
     state.runs.remove(&run);
     let probe = state.probe.take_if(|p| *p == run).is_some();
-    let before = state.row.state;
+    // Nothing runs before the row is read.
+    let Some(row) = &mut state.row else { return };
+    let before = row.state;
     let changed = match failed {
-        Some(true) => state.row.failed(&state.args.limits, probe, ctx.now()),
-        Some(false) => state.row.succeeded(probe),
-        None => probe && state.row.probe_lost(),
+        Some(true) => row.failed(&state.args.limits, probe, ctx.now()),
+        Some(false) => row.succeeded(probe),
+        None => probe && row.probe_lost(),
     };
-    if state.row.state != before {
-        tracing::warn!(
-            skill = state.args.skill,
-            from = before.as_str(),
-            to = state.row.state.as_str(),
-            "breaker moved"
-        );
+    let now = row.state;
+    if now != before {
+        tracing::warn!(skill = state.args.skill, from = before.as_str(), to = now.as_str(), "breaker moved");
         metrics::counter!(
-            "annie_breaker_transitions_total", "skill" => state.args.skill.clone(), "to" => state.row.state.as_str()
+            "annie_breaker_transitions_total", "skill" => state.args.skill.clone(), "to" => now.as_str()
         )
         .increment(1);
     }
-    metrics::gauge!("annie_breaker_state", "skill" => state.args.skill.clone()).set(match state.row.state {
+    metrics::gauge!("annie_breaker_state", "skill" => state.args.skill.clone()).set(match now {
         BreakerState::Closed => 0.0,
         BreakerState::HalfOpen => 1.0,
         BreakerState::Open => 2.0,
@@ -274,15 +348,21 @@ fn ended(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, run: u64,
 fn keep_if(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, changed: bool) {
     if !changed {
     } else if state.keeping.is_empty() {
-        keep(ctx, state);
+        keep(ctx, state, 0);
     } else {
         state.dirty = true;
     }
 }
 
-fn keep(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
-    let (store, skill, row, me) = (state.args.store.clone(), state.args.skill.clone(), state.row, ctx.me());
+/// Keeps the row as it is now, after so many milliseconds.
+fn keep(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, after_ms: u64) {
+    state.dirty = false;
+    let Some(row) = state.row else { return };
+    let (store, skill, me) = (state.args.store.clone(), state.args.skill.clone(), ctx.me());
     state.keeping.spawn((), async move {
+        if after_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+        }
         let kept = tokio::time::timeout(Duration::from_secs(10), caught(store.put_breaker(skill, row))).await;
         me.tell(BreakerMsg::RowKept { kept: matches!(kept, Ok(Ok(Ok(())))) });
     });

@@ -45,7 +45,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
     if effect != Effect::Read {
         let marked = match task_point(env, "run", "starting").await {
             Ok(()) => mark_started(args, env, &request).await,
-            Err(why) => return not_run(RunAnswer::Done(not_started(args, env, &request, why.to_string()).await)),
+            Err(why) => return not_run(RunAnswer::Done(not_started(&request, why.to_string()))),
         };
         match marked {
             Ok(()) => {}
@@ -53,7 +53,7 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Err(LogError::Refused(AppendError::AlreadyStarted(_))) => {
                 return not_run(RunAnswer::Done(find_out(args, env, &request).await));
             }
-            Err(e) => return not_run(RunAnswer::Done(not_started(args, env, &request, e.to_string()).await)),
+            Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
     }
     if let Err(why) = task_point(env, "run", "started").await {
@@ -115,12 +115,9 @@ async fn mark_started(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Re
     append(&args.log, what).await.map(|_| ())
 }
 
-/// A run whose mark may or may not be stored. This door did not run it, whatever the log says, and that can be told; but one
-/// before it that died over it may have, and then only the skill itself may know.
-async fn not_started(args: &BreakerArgs, env: &Env, request: &RunRequest, why: String) -> Outcome {
-    if request.skill.effect == Effect::Once && request.asked_before {
-        return find_out(args, env, request).await;
-    }
+/// A run whose mark may or may not be stored. This door did not run it, whatever the log says, and that can be told; nor did
+/// one before it, or it would be known as started.
+fn not_started(request: &RunRequest, why: String) -> Outcome {
     let text = format!("{} was not run: its intent could not be recorded.", request.skill.skill);
     Outcome::transient("not_started", text).with_detail(why)
 }

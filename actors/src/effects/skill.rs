@@ -2,18 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
-use annie_core::{outcome::Outcome, skill::Effect};
+use annie_core::{outcome::Outcome, ports::Clock, skill::Effect};
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::{
-    breaker::{BreakerMsg, BreakersMsg, RunAnswer, RunRequest},
+    breaker::{BreakerMsg, BreakersMsg, NotBegun, RunAnswer, RunRequest, has_begun},
     observe::{Addr, Handle, Path, SendError},
     wiring::Wiring,
 };
 
 /// Doors tried before the call is given up.
 const DOORS_MAX: u32 = 4;
+
+/// How long a call waits for a store that is away, in milliseconds; as long as the log may take to say what is open.
+const AWAY_MS_MAX: u64 = 30_000;
+/// How long it waits between two tries, at most, in milliseconds.
+const TRY_AGAIN_MS_MAX: u64 = 2_000;
+
+/// How long a run may take beside its own time, in milliseconds: its breaker's row is read twice (10 s), two commits are
+/// waited for (30 s), and the skill is asked what became of it (10 s). Beyond that the door itself is stuck.
+const AROUND_MS_MAX: u64 = 60_000;
 
 /// What a skill call came to.
 #[derive(Debug)]
@@ -22,30 +31,43 @@ pub(crate) struct SkillDone {
     pub request: RunRequest,
     /// The outcome; nothing if somebody else owns the conversation now.
     pub outcome: Option<Outcome>,
-    /// How long it took, in milliseconds.
+    /// How long it took, in milliseconds. Waiting for the store does not count.
     pub duration_ms: u64,
 }
 
 pub(crate) async fn call_skill(wiring: Arc<Wiring>, mut request: RunRequest) -> SkillDone {
-    let from_us = wiring.env.clock.monotonic_us();
-    let mut outcome = None;
-    for attempt in 0..DOORS_MAX {
-        match through_a_door(&wiring, &request).await {
-            Ok(RunAnswer::Done(done)) => {
-                outcome = Some(done);
-                break;
-            }
+    let clock = wiring.env.clock.clone();
+    let mut from_us = clock.monotonic_us();
+    let mut patience = Patience::default();
+    let mut doors = 0;
+    let outcome = loop {
+        let answer = match look_back(&wiring, &mut request).await {
+            Ok(()) if doors == DOORS_MAX => break given_up(&request, "its breaker keeps failing", None),
+            Ok(()) => through_a_door(&wiring, &request).await,
+            Err(why) => Ok(RunAnswer::NotBegun(why)),
+        };
+        match answer {
+            Ok(RunAnswer::Done(outcome)) => break outcome,
             Ok(RunAnswer::Fenced) => return done(&wiring, request, None, from_us),
+            Ok(RunAnswer::NotBegun(why)) => {
+                tracing::debug!(skill = request.skill.skill, %why, "a call could not begin");
+                if !(why.is_passing && patience.wait(clock.as_ref()).await) {
+                    break given_up(&request, "the store does not say what is known of it", Some(&why));
+                }
+                // Nothing was asked of the skill, and the wait is nobody's time.
+                from_us = clock.monotonic_us();
+            }
             Err(NoAnswer { why, asked }) => {
-                tracing::debug!(skill = request.skill.skill, attempt, %why, "the breaker did not answer a call");
-                // A dead door may have let the run begin. The intent's compare-and-set knows; a new door asks it, even if
-                // it is closed to new calls by then. What was never asked, or only reads, is a new call.
-                request.asked_before |= asked && request.skill.effect != Effect::Read;
-                tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
+                tracing::debug!(skill = request.skill.skill, doors, %why, "the breaker did not answer a call");
+                if asked {
+                    leave_in_doubt(&mut request, why);
+                }
+                patience = Patience::default();
+                tokio::time::sleep(Duration::from_millis(20 << doors)).await;
+                doors += 1;
             }
         }
-    }
-    let outcome = outcome.unwrap_or_else(|| given_up(&request));
+    };
     done(&wiring, request, Some(outcome), from_us)
 }
 
@@ -54,15 +76,59 @@ fn done(wiring: &Wiring, request: RunRequest, outcome: Option<Outcome>, from_us:
     SkillDone { request, outcome, duration_ms }
 }
 
-fn given_up(request: &RunRequest) -> Outcome {
-    let text = format!("{} could not be run: its breaker keeps failing.", request.skill.skill);
-    if request.skill.effect == Effect::Once && (request.asked_before || request.started_before) {
-        return Outcome::unknown(
-            format!("{text} Its effect may or may not have happened."),
-            json!({"intent": request.skill.intent}),
-        );
+/// How a call waits for a store that is away.
+#[derive(Default)]
+struct Patience {
+    since_us: Option<u64>,
+    waits: u32,
+}
+
+impl Patience {
+    /// Waits before the next try; false if that was long enough.
+    async fn wait(&mut self, clock: &dyn Clock) -> bool {
+        let now_us = clock.monotonic_us();
+        let since_us = *self.since_us.get_or_insert(now_us);
+        if now_us.saturating_sub(since_us) >= AWAY_MS_MAX * 1_000 {
+            return false;
+        }
+        let wait_ms = (20_u64 << self.waits.min(10)).min(TRY_AGAIN_MS_MAX);
+        self.waits += 1;
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        true
     }
-    Outcome::transient("breaker_unavailable", text)
+}
+
+/// A door was asked and gave no answer. What only reads is a new call all the same.
+fn leave_in_doubt(request: &mut RunRequest, why: SendError) {
+    match request.skill.effect {
+        Effect::Read => {}
+        // The door is stuck and not gone, and may begin it yet: nobody knows, but perhaps the skill itself.
+        Effect::Once if why == SendError::Timeout => request.started_before = true,
+        Effect::Once | Effect::Idempotent => request.asked_before = true,
+    }
+}
+
+/// A door that is gone may have let the run begin. The log knows: if not, it is a new call, which an open breaker refuses.
+async fn look_back(wiring: &Wiring, request: &mut RunRequest) -> Result<(), NotBegun> {
+    if request.asked_before {
+        request.started_before |= has_begun(wiring.store.as_ref(), request.task, request.skill.intent).await?;
+        request.asked_before = false;
+    }
+    Ok(())
+}
+
+fn given_up(request: &RunRequest, what: &str, why: Option<&NotBegun>) -> Outcome {
+    let text = format!("{} could not be run: {what}.", request.skill.skill);
+    let outcome = if request.skill.effect == Effect::Once && (request.asked_before || request.started_before) {
+        let evidence = json!({"intent": request.skill.intent});
+        Outcome::unknown(format!("{text} Its effect may or may not have happened."), evidence)
+    } else {
+        Outcome::transient("breaker_unavailable", text)
+    };
+    match why {
+        Some(why) => outcome.with_detail(why.to_string()),
+        None => outcome,
+    }
 }
 
 /// Why a door gave no answer, and whether it was asked at all.
@@ -81,8 +147,7 @@ async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnsw
     let door = door(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
     let (reply, answer) = oneshot::channel();
     door.cast(BreakerMsg::Run { request: request.clone(), reply })?;
-    // The run has its own time limit; beyond it and what surrounds it, the door itself is stuck.
-    let wait = Duration::from_millis(request.skill.timeout_ms + 30_000);
+    let wait = Duration::from_millis(request.skill.timeout_ms + AROUND_MS_MAX);
     match tokio::time::timeout(wait, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(SendError::Crashed.into()),
