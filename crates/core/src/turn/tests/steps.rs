@@ -255,13 +255,11 @@ fn outcome(status: Status) -> Outcome {
 
 pub fn take(w: &mut World, step: Step) {
     match step {
-        Step::Say(text, class, kind) => {
-            let inbound = inbound(w, text, class, kind);
-            w.receive(inbound);
-        }
-        Step::Post(text, class, kind) => {
-            let inbound = inbound(w, text, class, kind);
-            w.post(inbound);
+        Step::Post(text, class, kind) | Step::Say(text, class, kind) => {
+            let task = w.post(inbound(w, text, class, kind));
+            if matches!(step, Step::Say(..)) {
+                w.hear(task);
+            }
         }
         Step::Hear(n) => {
             let unheard: Vec<TaskId> = w.unheard.iter().map(|e| e.task).collect();
