@@ -99,12 +99,13 @@ pub struct LogArgs {
     pub hub: Arc<Hub>,
     /// Whom to wake.
     pub conversations: Handle<ConversationsMsg>,
-    /// Who works on what is stored beside the conversations.
+    /// Who works on what the log leads to beside the conversations.
     pub keepers: Keepers,
 }
 
-/// Who works on what is stored beside the conversations: each hears that there is something new, and reads it itself. It is
-/// told and never refused: there may be no next time for long. If nobody lives there, its next life looks first of all.
+/// Who works on what the log leads to beside the conversations: on rows that are stored with it, of which each hears that there is
+/// something new, and reads it itself; and on the order of the rounds, which is kept in memory. Each is told and never refused:
+/// there may be no next time for long. If nobody lives there, its next life looks first of all.
 #[derive(Clone)]
 pub struct Keepers {
     /// Of final words.

@@ -30,9 +30,9 @@ impl Late {
         Self { named: BTreeMap::new(), everything: 0, timer: Tasks::of(owner) }
     }
 
-    /// A former life may have left a commit behind.
+    /// A former life may have left a commit behind, and looks for what it had given up.
     pub fn expect_anything(&mut self, me: Addr<LogMsg>) {
-        self.everything = self.everything.max(1);
+        self.everything = LOOKS_MAX;
         self.wind(me);
     }
 
