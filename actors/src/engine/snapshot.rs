@@ -31,7 +31,7 @@ const LEAVING_EVENTS: u64 = 100;
 pub struct Kept {
     /// The last event in it.
     seq: Seq,
-    /// The messages that were read for it.
+    /// The messages that were read for it: all that this life may not know.
     received: Vec<Event>,
 }
 
@@ -44,9 +44,9 @@ pub(super) fn keep_now_and_then(ctx: &Context<Engine>, state: &mut EngineState) 
     }
     state.snapshot_tried = seq;
     let (store, me) = (state.wiring.store.clone(), ctx.me());
-    let (id, user, epoch) = (state.conv.id, state.conv.user.clone(), state.epoch);
+    let (id, user, epoch, read_to) = (state.conv.id, state.conv.user.clone(), state.epoch, state.read_to);
     state.tasks.spawn(EngineTask::Snapshot, async move {
-        let kept = caught(make(store, id, user, epoch)).await;
+        let kept = caught(make(store, id, user, epoch, read_to)).await;
         let kept = kept.and_then(|kept| kept.map_err(|e| e.to_string()));
         // If it does not arrive this life is over, and its snapshot is kept or not.
         me.tell(EngineMsg::SnapshotKept(kept));
@@ -54,13 +54,25 @@ pub(super) fn keep_now_and_then(ctx: &Context<Engine>, state: &mut EngineState) 
 }
 
 /// Folds the log from its last snapshot on, and keeps what comes of it. A store refuses it of a life that was shut out.
-async fn make(store: Arc<dyn Store>, id: ConversationId, user: UserId, epoch: Epoch) -> Result<Kept, NodeError> {
-    let folded = thaw::fold(store.as_ref(), id, user).await?;
+/// The last one may be a later one than its Engine knows of, whose keeping was not answered: what that has swallowed since
+/// `read_to` is read, too.
+async fn make(
+    store: Arc<dyn Store>,
+    id: ConversationId,
+    user: UserId,
+    epoch: Epoch,
+    read_to: Seq,
+) -> Result<Kept, NodeError> {
+    let folded = thaw::fold(store.as_ref(), id, user.clone()).await?;
     let seq = folded.conv.seq;
     let state = serde_json::to_string(&folded.conv).map_err(|e| NodeError::new(e.to_string()))?;
     let snapshot = Snapshot { seq, v: STATE_VERSION, state };
     thaw::ask("cannot keep the snapshot", store.put_snapshot(id, epoch, snapshot)).await?;
-    let mut received = folded.tail;
+    let mut received = if folded.snapshot_at > read_to {
+        thaw::read_after(store.as_ref(), id, &user, read_to).await?
+    } else {
+        folded.tail
+    };
     received.retain(|e| matches!(e.body, EventBody::Received(_)));
     Ok(Kept { seq, received })
 }

@@ -117,7 +117,8 @@ pub(super) async fn fold(store: &dyn Store, id: ConversationId, user: UserId) ->
     Ok(Folded { conv, snapshot_at, tail })
 }
 
-async fn read_after(
+/// All events behind a place.
+pub(super) async fn read_after(
     store: &dyn Store,
     id: ConversationId,
     user: &UserId,
