@@ -6,9 +6,12 @@
 
 mod others;
 mod quarantine;
+mod room;
+mod scan;
+mod watch;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -16,20 +19,23 @@ use std::{
 use annie_core::{
     event::{Event, ResumeCause},
     ids::{ConversationId, Incarnation, TaskId, UserId},
-    ports::{StoreError, StoreErrorKind},
+    ports::StoreError,
 };
 use others::{Looked, Whose};
 use quarantine::{park_open, parked, quarantine};
 use ractor::ActorId;
+use room::{Room, make_room, take_seat};
+use scan::{Wanted, scan};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use watch::{Seen, Watch};
 
 use crate::{
-    engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg},
+    engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg, Sleep},
     fixed::FixedMap,
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     supervise::{Budget, BudgetLimits, stop_child},
-    tasks::{Tasks, caught},
+    tasks::Tasks,
     wiring::Wiring,
 };
 
@@ -39,8 +45,6 @@ const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 5, window_ms: 60_000 }
 
 /// How long until an Engine is tried again that could not even be spawned, in milliseconds.
 const START_AGAIN_MS: u64 = 200;
-/// How long the log may take to say what is open, in milliseconds.
-const SCAN_MS_MAX: u64 = 30_000;
 /// How long an Engine waits at least and at most that could not go on without the store, in milliseconds.
 const DEPRIVED_MS_MIN: u64 = 20;
 const DEPRIVED_MS_MAX: u64 = 2_000;
@@ -81,7 +85,7 @@ pub enum ConversationsMsg {
         /// Whom to answer.
         reply: oneshot::Sender<Controlled>,
     },
-    /// An Engine would leave memory, if no wake-up is on its way.
+    /// An Engine would leave memory, if no wake-up is on its way. It does nothing until it hears whether it does.
     MayHibernate {
         /// Which.
         conversation: ConversationId,
@@ -89,6 +93,23 @@ pub enum ConversationsMsg {
         incarnation: Incarnation,
         /// How many wake-ups it has seen, and questions about its tasks.
         wakes_seen: u64,
+        /// When it is to come back, if it only makes room: something is open in it.
+        sleep: Option<Sleep>,
+    },
+    /// An Engine has something to do, and does not make room.
+    Stays(ConversationId),
+    /// It is time to ask for room again, or for those that sleep to take turns.
+    Round,
+    /// The time has come of a conversation that sleeps.
+    Rouse,
+    /// Whether a conversation that would come back is still this process's.
+    Back {
+        /// Which.
+        conversation: ConversationId,
+        /// Whose.
+        user: UserId,
+        /// What the store says.
+        is_ours: Result<bool, StoreError>,
     },
     /// The back-off of a conversation is over.
     StartAgain(ConversationId),
@@ -101,13 +122,10 @@ pub enum ConversationsMsg {
     },
     /// What other processes did to the conversations that are awake here.
     Looked(Result<Looked, StoreError>),
-    /// A conversation that another process had has nothing open any more, or lies there, or is ours.
-    Found {
-        /// Which.
-        conversation: ConversationId,
-        /// Whose, if it is ours or lies there, and has something open.
-        lies: Option<UserId>,
-    },
+    /// It is time to look at those that may be another process's.
+    Watch,
+    /// How they stand.
+    Watched(Result<Seen, StoreError>),
     /// What was open in a parked conversation has failed visibly, or could not be stored.
     Parked {
         /// Which.
@@ -134,10 +152,15 @@ impl Named for ConversationsMsg {
             Self::Scanned(_) => "Scanned",
             Self::Control { .. } => "Control",
             Self::MayHibernate { .. } => "MayHibernate",
+            Self::Stays(_) => "Stays",
+            Self::Round => "Round",
+            Self::Rouse => "Rouse",
+            Self::Back { .. } => "Back",
             Self::StartAgain(_) => "StartAgain",
             Self::Fenced { .. } => "Fenced",
             Self::Looked(_) => "Looked",
-            Self::Found { .. } => "Found",
+            Self::Watch => "Watch",
+            Self::Watched(_) => "Watched",
             Self::Parked { .. } => "Parked",
             Self::Resume { .. } => "Resume",
         }
@@ -165,6 +188,8 @@ struct Seat {
     cause: Option<ResumeCause>,
     blamed: Option<TaskId>,
     at_work: AtWork,
+    /// Its place among all seats, by age.
+    number: u64,
 }
 
 /// Its state.
@@ -173,8 +198,8 @@ pub(crate) struct ConversationsState {
     seats: FixedMap<ConversationId, Seat>,
     cells: HashMap<ActorId, ConversationId>,
     quarantine: BTreeMap<ConversationId, UserId>,
-    /// Conversations for which there was no room.
-    waiting: VecDeque<(ConversationId, UserId, Option<ResumeCause>)>,
+    room: Room,
+    watch: Watch,
     tasks: Tasks<Work>,
     /// Another process was heard while it was looked what others did.
     look_again: bool,
@@ -185,19 +210,6 @@ pub(crate) struct ConversationsState {
     scanning: Wanted,
 }
 
-/// Whom a scan wakes: of what is open everything, or only what is in doubt.
-#[derive(Default)]
-struct Wanted {
-    all: bool,
-    doubted: BTreeSet<ConversationId>,
-}
-
-impl Wanted {
-    fn is_nobody(&self) -> bool {
-        !self.all && self.doubted.is_empty()
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Work {
     Scan,
@@ -206,7 +218,11 @@ enum Work {
     Look,
     Backoff(ConversationId),
     Whose(ConversationId),
-    Lost(ConversationId),
+    Watch,
+    WatchLater,
+    Round,
+    Rouse,
+    Back(ConversationId),
     Park(ConversationId),
 }
 
@@ -226,7 +242,8 @@ impl Node for Conversations {
             seats: FixedMap::default(),
             cells: HashMap::new(),
             quarantine: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            room: Room::default(),
+            watch: Watch::default(),
             tasks: Tasks::of(ctx.cell()),
             look_again: false,
             booted: false,
@@ -261,7 +278,7 @@ impl Node for Conversations {
                 state.wanted.doubted.extend(conversations);
                 scan(ctx, state);
             }
-            ConversationsMsg::Scanned(found) => scanned(ctx, state, found).await,
+            ConversationsMsg::Scanned(found) => scan::scanned(ctx, state, found).await,
             ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
                 // If it dies over it, whoever asked hears of a crash and may ask again.
                 if let Some(engine) = engine(ctx, state, conversation, user).await
@@ -271,9 +288,14 @@ impl Node for Conversations {
                     seat.wakes_sent += 1;
                 }
             }
-            ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen } => {
-                may_hibernate(state, conversation, incarnation, wakes_seen);
-                make_room(ctx, state).await;
+            ConversationsMsg::MayHibernate { conversation, incarnation, wakes_seen, sleep } => {
+                room::may_leave(ctx, state, (conversation, incarnation), wakes_seen, sleep).await;
+            }
+            ConversationsMsg::Stays(conversation) => room::stays(ctx, state, conversation),
+            ConversationsMsg::Round => room::round(ctx, state),
+            ConversationsMsg::Rouse => room::rouse(ctx, state),
+            ConversationsMsg::Back { conversation, user, is_ours } => {
+                others::back(ctx, state, (conversation, user), is_ours).await;
             }
             ConversationsMsg::StartAgain(conversation) => {
                 state.tasks.remove(&Work::Backoff(conversation));
@@ -284,12 +306,8 @@ impl Node for Conversations {
             ConversationsMsg::Fenced { conversation, whose } => {
                 others::fenced(ctx, state, conversation, whose).await;
             }
-            ConversationsMsg::Found { conversation, lies } => {
-                state.tasks.remove(&Work::Lost(conversation));
-                if let Some(user) = lies {
-                    wake(ctx, state, conversation, user, None).await;
-                }
-            }
+            ConversationsMsg::Watch => watch::look(ctx, state),
+            ConversationsMsg::Watched(seen) => watch::looked(ctx, state, seen).await,
             ConversationsMsg::Parked { conversation, outcome } => parked(ctx, state, conversation, outcome).await,
             ConversationsMsg::Resume { conversation, reply } => {
                 // What is not failed yet goes on.
@@ -316,6 +334,12 @@ impl Node for Conversations {
             return Ok(());
         }
         seat.addr = None;
+        state.room.has_answered(conversation);
+        if seat.is_elsewhere {
+            // However it ended: another process is at work there, and a new life would take the conversation from it.
+            others::ask_whose(ctx, state, conversation, 0);
+            return Ok(());
+        }
         if ended.kind == EndKind::Stopped {
             // An operator wanted a fresh life, not an abandoned turn.
             seat.cause = Some(ResumeCause::Restart);
@@ -353,7 +377,8 @@ impl Node for Conversations {
         let elsewhere = state.seats.values().filter(|seat| seat.is_elsewhere).count();
         json!({
             "booted": state.booted, "awake": state.cells.len(), "elsewhere": elsewhere,
-            "waiting_for_room": state.waiting.len(), "quarantine": state.quarantine.keys().collect::<Vec<_>>()
+            "watched": state.watch.len(), "waiting_for_room": state.room.waiting(), "sleeping": state.room.sleeping(),
+            "quarantine": state.quarantine.keys().collect::<Vec<_>>()
         })
     }
 }
@@ -374,73 +399,7 @@ async fn start_again(
     true
 }
 
-/// Asks the log what is open. Who is wanted while it is being asked is asked for after that: many hints shall not keep the
-/// log from ever answering.
-fn scan(ctx: &Context<Conversations>, state: &mut ConversationsState) {
-    const WHAT: &str = "open_conversations";
-    if state.tasks.contains(&Work::Scan) {
-        return;
-    }
-    state.scanning = std::mem::take(&mut state.wanted);
-    let (store, me) = (state.wiring.store.clone(), ctx.me());
-    state.tasks.spawn(Work::Scan, async move {
-        let wait = Duration::from_millis(SCAN_MS_MAX);
-        let found = match tokio::time::timeout(wait, caught(store.open_conversations())).await {
-            Ok(found) => found.unwrap_or_else(|panic| Err(broken(WHAT, panic))),
-            Err(_) => Err(broken(WHAT, format!("no answer within {SCAN_MS_MAX} ms"))),
-        };
-        me.tell(ConversationsMsg::Scanned(found));
-    });
-}
-
-fn broken(what: &'static str, why: String) -> StoreError {
-    StoreError { kind: StoreErrorKind::Unavailable, what, detail: format!("it broke down: {why}") }
-}
-
-async fn scanned(
-    ctx: &Context<Conversations>,
-    state: &mut ConversationsState,
-    found: Result<Vec<(ConversationId, UserId)>, StoreError>,
-) {
-    state.tasks.remove(&Work::Scan);
-    let first = !std::mem::replace(&mut state.booted, true);
-    let open = match found {
-        Ok(open) => open,
-        Err(e) => {
-            tracing::error!(error = %e, "the log could not be scanned for open conversations, trying again");
-            state.booted = !first;
-            state.wanted.all |= state.scanning.all;
-            state.wanted.doubted.append(&mut state.scanning.doubted);
-            let me = ctx.me();
-            state.tasks.spawn(Work::ScanLater, async move {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                me.tell(ConversationsMsg::Doubt(Vec::new()));
-            });
-            return;
-        }
-    };
-    let wanted = std::mem::take(&mut state.scanning);
-    for (conversation, user) in open {
-        let is_doubted = wanted.doubted.contains(&conversation);
-        if !wanted.all && !is_doubted {
-            continue;
-        }
-        let is_known = state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation);
-        if !first && !is_doubted && !is_known {
-            // Another process may be at it.
-            others::watch(ctx, state, conversation, user);
-            continue;
-        }
-        if take_seat(state, conversation, &user, first.then_some(ResumeCause::Restart)) {
-            wake(ctx, state, conversation, user, None).await;
-        }
-    }
-    if !state.wanted.is_nobody() {
-        scan(ctx, state);
-    }
-}
-
-fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
+fn new_seat(user: UserId, cause: Option<ResumeCause>, number: u64) -> Seat {
     let (budget, waits) = (Budget::new(BUDGET), Budget::new(WAITS));
     Seat {
         user,
@@ -453,6 +412,7 @@ fn new_seat(user: UserId, cause: Option<ResumeCause>) -> Seat {
         cause,
         blamed: None,
         at_work: AtWork::default(),
+        number,
     }
 }
 
@@ -479,27 +439,6 @@ async fn wake(
     }
 }
 
-/// Gives a conversation its seat, with the cause that a life before it ended by. False if there is no room: then it waits.
-fn take_seat(
-    state: &mut ConversationsState,
-    conversation: ConversationId,
-    user: &UserId,
-    cause: Option<ResumeCause>,
-) -> bool {
-    if state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation) {
-        return true;
-    }
-    if state.seats.len() < state.wiring.limits.engines_max {
-        state.seats.insert(conversation, new_seat(user.clone(), cause));
-        return true;
-    }
-    match state.waiting.iter_mut().find(|(waits, ..)| *waits == conversation) {
-        Some((.., known)) => *known = known.or(cause),
-        None => state.waiting.push_back((conversation, user.clone(), cause)),
-    }
-    false
-}
-
 /// The Engine of a conversation, thawed if need be. Nothing if it is parked, backing off, or there is no room.
 async fn engine(
     ctx: &Context<Conversations>,
@@ -511,7 +450,7 @@ async fn engine(
         park_open(ctx, state, conversation);
         return None;
     }
-    if !take_seat(state, conversation, &user, None) {
+    if !take_seat(ctx, state, conversation, &user, None) {
         return None;
     }
     if let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.is_elsewhere)
@@ -519,6 +458,7 @@ async fn engine(
     {
         // Whatever it does now is refused.
         state.cells.remove(&shut_out.cell.get_id());
+        state.room.has_answered(conversation);
         shut_out.cell.stop(None);
     }
     if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
@@ -561,28 +501,4 @@ fn start_later(
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         me.tell(ConversationsMsg::StartAgain(conversation));
     });
-}
-
-fn may_hibernate(
-    state: &mut ConversationsState,
-    conversation: ConversationId,
-    incarnation: Incarnation,
-    wakes_seen: u64,
-) {
-    let Some(seat) = state.seats.get(&conversation) else { return };
-    let Some(addr) = seat.addr.as_ref().filter(|a| a.incarnation == incarnation) else { return };
-    if seat.wakes_sent == wakes_seen && addr.tell(EngineMsg::Hibernate) {
-        // From now on a wake-up thaws a new life, whose claim waits for nothing: the old one only has its snapshot to write.
-        state.seats.remove(&conversation);
-    }
-}
-
-/// Lets in who waits, while there is room. One that came in by another way meanwhile takes up none.
-async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState) {
-    while state.seats.len() < state.wiring.limits.engines_max
-        && let Some((conversation, user, cause)) = state.waiting.pop_front()
-    {
-        take_seat(state, conversation, &user, cause);
-        wake(ctx, state, conversation, user, None).await;
-    }
 }

@@ -21,6 +21,7 @@ use crate::{
     engine::EngineMsg,
     log_writer::{LogError, append},
     observe::{Addr, Context, Named, Node, NodeError},
+    scheduler::Wish,
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -222,6 +223,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     route: turn.route.clone(),
                     after: Vec::new(),
                     shift_ms: 0,
+                    wish: Wish::default(),
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;

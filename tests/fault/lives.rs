@@ -15,7 +15,7 @@ use annie_core::{
     ids::{ConversationId, NodeIncarnation},
     message::Message,
     outcome::Outcome,
-    ports::{FaultAction, Fence, StoreErrorKind},
+    ports::{FaultAction, Fence, Log, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
@@ -27,7 +27,7 @@ use serde_json::json;
 
 use crate::{
     flow::kernel::two_agents,
-    world::{PATIENCE, World, WorldParts, ann, check_log, eventually, kill},
+    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, kill},
 };
 
 fn engine_of(said: &Submitted) -> String {
@@ -60,6 +60,150 @@ async fn a_conversation_that_waits_for_room_gets_it_when_another_leaves_memory()
     for said in &all {
         assert_eq!(world.answer(said).await, "here");
     }
+    world.kernel.stop().await;
+}
+
+/// So many conversations may be awake; and the rounds take so long, in milliseconds.
+fn with_room_for(engines_max: usize, round_ms: u64) -> (WorldParts, Arc<ScriptedModel>) {
+    let model = ScriptedModel::new(|_, _| Ok(says("here"))).taking(Duration::from_millis(round_ms));
+    let model = Arc::new(model);
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.limits.engines_max = engines_max;
+    parts.limits.queue.depth_per_user.high_max = 100;
+    (parts, model)
+}
+
+async fn conversations(world: &World) -> serde_json::Value {
+    eventually("it says what it is like", async || world.kernel.view("/conversations").await.ok()?.1).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_due_makes_room_for_others_and_comes_back_when_it_is() {
+    let (parts, model) = with_room_for(2, 10);
+    let world = parts.start().await;
+    let at = parts.env.now().plus_ms(30_000);
+    let mut later = Vec::new();
+    for n in 0..4 {
+        let mut message = Submission::new(ann(), "test", format!("later {n}"));
+        message.not_before = Some(at);
+        later.push(world.kernel.submit(message).await.expect("the message is taken"));
+    }
+    // Another way to wait: nothing is known of its time.
+    let mut after = Submission::new(ann(), "test", "after that");
+    after.after = vec![later[0].task];
+    let after = world.kernel.submit(after).await.expect("the message is taken");
+    let mut urgent = Submission::new(ann(), "test", "now");
+    urgent.priority = Some(annie_core::event::Priority::High);
+    let now = world.kernel.submit(urgent).await.expect("the message is taken");
+    assert_eq!(world.answer(&now).await, "here");
+    assert!(parts.env.now() < at.plus_ms(-20_000), "it waited for those that only wait");
+    let view = conversations(&world).await;
+    assert!(view["sleeping"].as_u64() >= Some(3) && view["awake"].as_u64() <= Some(2), "{view:#}");
+    assert_eq!(model.call_count(), 1);
+    for said in later.iter().chain([&after]) {
+        assert_eq!(world.answer(said).await, "here");
+        let log = world.log(said.conversation).await;
+        let begun = log.iter().find(|e| matches!(e.body, EventBody::TurnStarted { .. })).expect("it began");
+        assert!(said.task == after.task || begun.at >= at, "it began too early");
+        check_log(&log);
+    }
+    assert!(parts.env.now() < at.plus_ms(10_000), "nobody came back in time");
+    assert_eq!(model.call_count(), 6, "no round was cut off");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_wakes_a_conversation_that_sleeps_for_want_of_room() {
+    let (parts, _) = with_room_for(1, 10);
+    let world = parts.start().await;
+    let mut message = Submission::new(ann(), "test", "later");
+    message.not_before = Some(parts.env.now().plus_ms(3_600_000));
+    let later = world.kernel.submit(message).await.expect("the message is taken");
+    world.answer(&world.say("now").await).await;
+    assert_eq!(conversations(&world).await["sleeping"], 1);
+    assert_eq!(world.answer(&world.say_in(later.conversation, "and there").await).await, "here");
+    assert!(world.kernel.cancel(Scope::User(ann()), later.task, "ann").await.expect("it is there"));
+    assert!(matches!(world.final_of(later.conversation, later.task).await, EventBody::Cancelled { .. }));
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_tasks_longer_than_there_is_room_comes_to_its_end_after_a_restart() {
+    let store = MemoryStore::new();
+    let start = async |seed, engines_max, hangs: bool| {
+        let (mut parts, _) = with_room_for(engines_max, 10);
+        parts.model = Arc::new(ScriptedModel::saying("here").hanging_when(move |_, _| hangs));
+        (parts.store, parts.env) = (Arc::new(store.clone()), annie_testkit::env::env(seed));
+        parts.start().await
+    };
+    let before = start(7, 100, true).await;
+    let mut chain: Vec<Submitted> = Vec::new();
+    for n in 0..5 {
+        let mut message = Submission::new(ann(), "test", format!("link {n}"));
+        message.after = chain.last().map(|last| last.task).into_iter().collect();
+        chain.push(before.kernel.submit(message).await.expect("the message is taken"));
+    }
+    before.kernel.crash().await;
+    // In whichever order they get their room: at first it is taken by those that wait for others.
+    let after = start(8, 2, false).await;
+    for said in &chain {
+        assert_eq!(after.answer(said).await, "here");
+        check_log(&after.log(said.conversation).await);
+    }
+    after.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_permit_makes_room_and_no_round_is_begun_twice() {
+    for acts in [false, true] {
+        let (mut parts, model) = with_room_for(2, 8_000);
+        (parts.slots, parts.acts) = (1, acts);
+        let world = parts.start().await;
+        let mut all = Vec::new();
+        for n in 0..5 {
+            all.push(world.say(&format!("{n}")).await);
+        }
+        eventually("one that waits has made room", async || {
+            (conversations(&world).await["sleeping"].as_u64() >= Some(1)).then_some(())
+        })
+        .await;
+        for said in &all {
+            assert_eq!(world.answer(said).await, "here");
+            check_log(&world.log(said.conversation).await);
+        }
+        assert_eq!(model.call_count(), 5);
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_stored_long_after_its_log_writer_died_is_found() {
+    let (data, held) = (MemoryStore::new(), Arc::new(Mutex::new(Vec::new())));
+    let mut parts = WorldParts::new(|_, _| Ok(says("here")));
+    let holds = held.clone();
+    let conversation = ConversationId::for_key(&ann(), "late");
+    parts.store = Arc::new(data.with_hook(Arc::new(move |point| match point {
+        StorePoint::Commit(batch) if batch.iter().any(|append| append.fence == Fence::Inbox) => {
+            holds.lock().expect("not poisoned").extend_from_slice(batch);
+            StoreFault::Hang
+        }
+        _ => StoreFault::Pass,
+    })));
+    let world = parts.start().await;
+    let message = Submission::new(ann(), "test", "hello").within(conversation);
+    let die = async {
+        eventually("it is with the store", async || (!held.lock().ok()?.is_empty()).then_some(())).await;
+        kill(&world, "/infra/log").await;
+    };
+    let (said, ()) = tokio::join!(world.kernel.submit(message), die);
+    assert!(said.is_err(), "it was acknowledged: {said:?}");
+    come_back_after(50_000).await;
+    let late = std::mem::take(&mut *held.lock().expect("not poisoned"));
+    let task = late[0].events[0].task;
+    for stored in data.commit(late).await {
+        stored.expect("stored");
+    }
+    assert!(matches!(world.final_of(conversation, task).await, EventBody::Answered { .. }));
     world.kernel.stop().await;
 }
 

@@ -1,9 +1,15 @@
 //! Two kernels on one database: whose a conversation is, when it changes hands, and what that costs. Rounds are counted, and
 //! not only answers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use annie_actors::{Follow, KernelError, StreamItem, Submission};
+use annie_actors::{Follow, KernelError, Operation, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId},
@@ -18,7 +24,7 @@ use annie_testkit::{
 
 use crate::{
     flow::scheduling::Gated,
-    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually},
+    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, kill},
 };
 
 /// How long a round takes that is meant to outlast everything that others do about a message which is not theirs.
@@ -113,6 +119,75 @@ async fn who_serves_many_messages_of_a_conversation_does_not_take_the_next_one_f
     })
     .await;
     assert_eq!(epoch_of(&b, first.conversation).await, Epoch(2), "it was taken back");
+    for world in [a, b] {
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_a_life_ends_whose_conversation_is_anothers_it_is_not_taken_back() {
+    for operation in [Operation::Kill, Operation::Stop] {
+        let Some(database) = postgres::database().await else { return };
+        let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call == 1));
+        let [a, b] = two(&database, &model, |_| {}).await;
+        let first = a.say("1").await;
+        a.answer(&first).await;
+        b.say_in(first.conversation, "2").await;
+        model.called(2).await;
+        until_elsewhere(&a, 1).await;
+        let claimed = epoch_of(&b, first.conversation).await;
+        let engine = format!("/conversations/engine:{}", first.conversation);
+        a.kernel.operate(&engine, None, operation, "a test").await.expect("it lives");
+        eventually("it has looked whose it is", async || {
+            let is_anothers = view_of(&a, "watched").await == 1;
+            (is_anothers || epoch_of(&b, first.conversation).await != claimed).then_some(())
+        })
+        .await;
+        assert_eq!(epoch_of(&b, first.conversation).await, claimed, "{operation:?}: its round is cut off");
+        for world in [a, b] {
+            world.kernel.crash().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_task_goes_on_when_another_process_has_ended_it() {
+    let Some(database) = postgres::database().await else { return };
+    let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call == 0));
+    let [a, b] = two(&database, &model, |_| {}).await;
+    let first = a.say("1").await;
+    model.called(1).await;
+    let mut waiting = Submission::new(ann(), "test", "then this");
+    waiting.after = vec![first.task];
+    let waiting = a.kernel.submit(waiting).await.expect("the message is taken");
+    // It takes the conversation over, and does both.
+    let second = b.say_in(first.conversation, "2").await;
+    for said in [&first, &second] {
+        assert_eq!(b.answer(said).await, "here");
+    }
+    assert_eq!(a.answer(&waiting).await, "here");
+    for world in [a, b] {
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_only_another_process_knows_is_waited_for() {
+    let Some(database) = postgres::database().await else { return };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let seen = is_over.clone();
+    let script = move |_: &_, _| Ok(says(if seen.load(Relaxed) { "after it" } else { "before it" }));
+    let model = Arc::new(ScriptedModel::new(script).hanging_when(|_, call| call == 0));
+    let [a, b] = two(&database, &model, |_| {}).await;
+    let theirs = b.say("1").await;
+    model.called(1).await;
+    let mut waiting = Submission::new(ann(), "test", "then this");
+    waiting.after = vec![theirs.task];
+    let waiting = a.kernel.submit(waiting).await.expect("the message is taken");
+    come_back_after(500).await;
+    is_over.store(true, Relaxed);
+    assert!(b.kernel.cancel(Scope::User(ann()), theirs.task, "ann").await.expect("it is there"));
+    assert_eq!(a.answer(&waiting).await, "after it");
     for world in [a, b] {
         world.kernel.stop().await;
     }
@@ -309,4 +384,71 @@ async fn what_was_read_of_the_log_once_is_not_read_again() {
         assert!(read_to >= last.0, "it reads again from {read_to} on, and the message is at {last}");
     }
     world.kernel.stop().await;
+}
+
+/// One snapshot is kept though its Engine was told of a failure, and the next begins there: what another process stored
+/// before it must not vanish behind the two.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_nobody_told_of_is_found_behind_a_snapshot_of_which_nobody_knows() {
+    const TURNS: usize = 150;
+    let mut parts = WorldParts::new(|_, _| Ok(says("here")));
+    let is_first = AtomicBool::new(true);
+    parts.store = Arc::new(MemoryStore::new().with_hook(Arc::new(move |point| match point {
+        StorePoint::Write("put_snapshot") if is_first.swap(false, Relaxed) => {
+            StoreFault::LoseReply(StoreErrorKind::Unavailable)
+        }
+        _ => StoreFault::Pass,
+    })));
+    let world = parts.start().await;
+    let said = world.say("hello").await;
+    world.answer(&said).await;
+    let received = &world.log(said.conversation).await[0];
+    let task = TaskId::from_uuid(parts.env.uuid());
+    let mut body = received.body.clone();
+    if let EventBody::Received(inbound) = &mut body {
+        inbound.client_id = "from another process".to_owned();
+    }
+    let event = NewEvent { at: parts.env.now(), task, agent: received.agent.clone(), body };
+    let append = Append { conversation: said.conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
+    parts.store.commit(vec![append]).await.remove(0).expect("stored");
+    for _ in 1..TURNS {
+        world.answer(&world.say_in(said.conversation, "and again").await).await;
+    }
+    assert!(world.final_of(said.conversation, task).await.is_final());
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_have_open_is_watched_by_one_look_for_all() {
+    const OPEN: usize = 20;
+    let (data, reads) = (MemoryStore::new(), Arc::new(AtomicUsize::new(0)));
+    let counted = reads.clone();
+    let counting = data.with_hook(Arc::new(move |point| {
+        counted.fetch_add(usize::from(matches!(point, StorePoint::Read("tasks"))), Relaxed);
+        StoreFault::Pass
+    }));
+    let model = Arc::new(ScriptedModel::saying("here").hanging_when(|_, _| true));
+    let start = async |seed, store: MemoryStore| {
+        let mut parts = WorldParts::with_model(model.clone());
+        (parts.env, parts.store, parts.slots) = (env::env(seed), Arc::new(store), 2 * OPEN as u32);
+        let world = parts.start().await;
+        eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
+            .await;
+        world
+    };
+    let (a, b) = (start(7, data.clone()).await, start(8, counting).await);
+    for n in 0..OPEN {
+        a.say(&format!("message {n}")).await;
+    }
+    model.called(OPEN as u64).await;
+    let before = reads.load(Relaxed);
+    kill(&b, "/infra/log").await;
+    eventually("it watches them", async || (view_of(&b, "watched").await == OPEN).then_some(())).await;
+    come_back_after(5_000).await;
+    let count = reads.load(Relaxed) - before;
+    assert!((1..5).contains(&count), "the open tasks were read {count} times");
+    assert_eq!(view_of(&b, "watched").await, OPEN);
+    for world in [a, b] {
+        world.kernel.crash().await;
+    }
 }

@@ -9,15 +9,24 @@ use std::{
 use annie_core::{
     event::Scope,
     ids::{ConversationId, Incarnation, NodeIncarnation, UserId},
-    ports::{ConversationRow, Store, StoreError, TaskRow, TaskState},
+    ports::{ConversationRow, Store, StoreError},
     time::Micros,
 };
 
 use super::{
-    Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, DEPRIVED_MS_MIN, Work, broken, make_room,
-    quarantine, start, start_again,
+    Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, DEPRIVED_MS_MIN, Work, quarantine,
+    room::{make_room, sleep, take_seat},
+    scan::broken,
+    start, start_again,
+    watch::watch,
 };
-use crate::{engine::EngineMsg, hub::Live, observe::Context, scheduler::open_tasks, tasks::caught};
+use crate::{
+    engine::{EngineMsg, Sleep},
+    hub::Live,
+    observe::Context,
+    scheduler::{SchedulerMsg, open_tasks},
+    tasks::caught,
+};
 
 /// How long the store may take to say whose a conversation is, in milliseconds.
 const WHOSE_MS_MAX: u64 = 5_000;
@@ -52,10 +61,19 @@ pub struct Looked {
 
 /// Asks the store, within a time.
 async fn ask<T>(what: &'static str, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    match tokio::time::timeout(Duration::from_millis(WHOSE_MS_MAX), caught(call)).await {
+    ask_within(WHOSE_MS_MAX, what, call).await
+}
+
+/// Asks the store, within so many milliseconds.
+pub(super) async fn ask_within<T>(
+    ms_max: u64,
+    what: &'static str,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(Duration::from_millis(ms_max), caught(call)).await {
         Ok(Ok(said)) => said,
         Ok(Err(panic)) => Err(broken(what, panic)),
-        Err(_) => Err(broken(what, format!("no answer within {WHOSE_MS_MAX} ms"))),
+        Err(_) => Err(broken(what, format!("no answer within {ms_max} ms"))),
     }
 }
 
@@ -128,73 +146,49 @@ pub(super) async fn fenced(
     }
 }
 
-/// Watches a conversation that is or may be another process's, until its work is done or it is found to be ours. A process
-/// that lives writes something within the time of a round, there if something is due and can run, or at least elsewhere; one
-/// that does not has left it lying.
-pub(super) fn watch(
+/// Asks whose a conversation is that slept and would come back.
+pub(super) fn ask_back(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
 ) {
-    if state.tasks.contains(&Work::Lost(conversation)) {
-        return;
-    }
-    let (store, env, me) = (state.wiring.store.clone(), state.wiring.env.clone(), ctx.me());
-    let (node, patience_ms) = (state.wiring.node, patience_ms(state));
-    state.tasks.spawn(Work::Lost(conversation), async move {
-        let mut known = None;
-        let lies = loop {
-            let row = ask("conversation", store.conversation(Scope::Operator, conversation)).await;
-            let open = ask("tasks", open_tasks(store.as_ref(), Scope::User(user.clone()))).await;
-            let newest = ask("conversations", newest(store.as_ref())).await;
-            let mut wait_ms = DEPRIVED_MS_MAX;
-            if let (Ok(Some(row)), Ok(open), Ok(newest)) = (row, open, newest) {
-                if !open.iter().any(|task| task.conversation == conversation) {
-                    break None;
-                }
-                if row.owner.is_none_or(|owner| owner == node) {
-                    break Some(user);
-                }
-                wait_ms = patience_ms;
-                let now = env.now();
-                let is_heard_of = |other: &ConversationRow| {
-                    other.owner == row.owner && other.id != row.id && now.since_ms(other.updated_at) < patience_ms
-                };
-                let place = (row.epoch, row.last_seq);
-                if !is_due(&open, conversation, now) || newest.iter().any(is_heard_of) {
-                    known = None;
-                } else if known.replace(place) == Some(place) {
-                    break Some(user);
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        };
-        // If nobody lives there, its next life scans the log.
-        me.tell(ConversationsMsg::Found { conversation, lies });
+    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
+    state.tasks.spawn(Work::Back(conversation), async move {
+        let row = ask("conversation", store.conversation(Scope::Operator, conversation)).await;
+        let is_ours = row.map(|row| row.and_then(|row| row.owner).is_none_or(|owner| owner == node));
+        me.tell(ConversationsMsg::Back { conversation, user, is_ours });
     });
 }
 
-/// How long a process that lives may be silent, in milliseconds: twice a round that falls over along the longest route.
-fn patience_ms(state: &ConversationsState) -> u64 {
-    let default_ms = state.wiring.limits.round_ms_max;
-    let rounds = state.wiring.backends.values().map(|backend| backend.round_ms_max.unwrap_or(default_ms));
-    rounds.fold(0, u64::saturating_add).saturating_mul(2)
+/// A conversation that slept comes back, unless another process took it over meanwhile.
+pub(super) async fn back(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    (conversation, user): (ConversationId, UserId),
+    is_ours: Result<bool, StoreError>,
+) {
+    state.tasks.remove(&Work::Back(conversation));
+    if state.seats.contains_key(&conversation) {
+        // A message brought it back.
+        return;
+    }
+    match is_ours {
+        Ok(true) => {
+            if take_seat(ctx, state, conversation, &user, None) && state.seats.contains_key(&conversation) {
+                start(ctx, state, conversation).await;
+            }
+        }
+        Ok(false) => watch(ctx, state, conversation, user),
+        Err(error) => {
+            tracing::warn!(%conversation, %error, "it is not known whose a conversation is that slept");
+            let until = Some(ctx.now().later_ms(DEPRIVED_MS_MAX));
+            sleep(ctx, state, (conversation, user), Sleep { until, ..Sleep::default() });
+        }
+    }
 }
 
-/// Whether there is something in a conversation that its owner would do now: not what is held back, put off, or waits for
-/// another task; nor what waits behind such a thing.
-fn is_due(open: &[TaskRow], conversation: ConversationId, now: Micros) -> bool {
-    let can_run = |task: &TaskRow| {
-        let waits = task.after.iter().any(|other| open.iter().any(|task| task.id == *other));
-        task.state != TaskState::Suspended && task.not_before.is_none_or(|at| at <= now) && !waits
-    };
-    let here = || open.iter().filter(|task| task.conversation == conversation);
-    let is_begun = here().any(|task| task.started_at.is_some());
-    here().any(|task| can_run(task) && (task.started_at.is_some() || !is_begun))
-}
-
-async fn newest(store: &dyn Store) -> Result<Vec<ConversationRow>, StoreError> {
+pub(super) async fn newest(store: &dyn Store) -> Result<Vec<ConversationRow>, StoreError> {
     store.conversations(Scope::Operator, Micros(i64::MAX), NEWEST_MAX).await
 }
 
@@ -215,6 +209,8 @@ pub(super) fn heard(ctx: &Context<Conversations>, state: &mut ConversationsState
     let is_here =
         |id: ConversationId| state.seats.get(&id).is_some_and(|seat| seat.addr.is_some() && !seat.is_elsewhere);
     state.wiring.hub.unsure_of(|conversation| !is_here(conversation));
+    // What they ended keeps no place here, and nobody waits for it. If nobody lives there, its next life reads the table.
+    state.wiring.scheduler.tell(SchedulerMsg::Woken);
     if state.tasks.contains(&Work::Look) {
         state.look_again = true;
     } else {
@@ -286,77 +282,5 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
     }
     if state.look_again {
         look(ctx, state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use annie_core::ids::TaskId;
-
-    use super::*;
-
-    const NOW: Micros = Micros(1_000_000);
-
-    fn conversation(key: &str) -> ConversationId {
-        ConversationId::for_key(&UserId::new("ann").unwrap(), key)
-    }
-
-    fn here() -> ConversationId {
-        conversation("here")
-    }
-
-    fn id(n: u32) -> TaskId {
-        TaskId::from_uuid(conversation(&n.to_string()).uuid())
-    }
-
-    /// A task of the conversation that is looked at, begun or not.
-    fn task(n: u32, is_begun: bool) -> TaskRow {
-        TaskRow {
-            id: id(n),
-            user: UserId::new("ann").unwrap(),
-            conversation: here(),
-            state: if is_begun { TaskState::Running } else { TaskState::Queued },
-            priority: annie_core::event::Priority::Normal,
-            source: "test".to_owned(),
-            title: String::new(),
-            received_at: Micros(0),
-            not_before: None,
-            after: Vec::new(),
-            is_order: false,
-            is_steer: false,
-            joins: None,
-            held_at: None,
-            started_at: is_begun.then_some(Micros(1)),
-            ended_at: None,
-            error: None,
-        }
-    }
-
-    fn due(open: &[TaskRow]) -> bool {
-        is_due(open, here(), NOW)
-    }
-
-    #[test]
-    fn what_runs_or_could_begin_is_due() {
-        assert!(due(&[task(1, true)]));
-        assert!(due(&[task(1, false)]));
-        assert!(!due(&[]));
-        assert!(!due(&[TaskRow { conversation: conversation("elsewhere"), ..task(1, true) }]));
-    }
-
-    #[test]
-    fn what_is_held_back_or_put_off_or_waits_for_another_task_is_not_due_nor_what_is_behind_it() {
-        for is_begun in [true, false] {
-            let task = || task(1, is_begun);
-            assert!(!due(&[TaskRow { state: TaskState::Suspended, ..task() }]));
-            assert!(!due(&[TaskRow { not_before: Some(NOW.plus_ms(1)), ..task() }]));
-            assert!(due(&[TaskRow { not_before: Some(NOW), ..task() }]));
-            let waits = TaskRow { after: vec![id(2)], ..task() };
-            assert!(due(std::slice::from_ref(&waits)), "what it waited for has ended");
-            let other = TaskRow { conversation: conversation("elsewhere"), ..self::task(2, true) };
-            assert!(!due(&[waits, other]));
-        }
-        let held = TaskRow { state: TaskState::Suspended, ..task(1, true) };
-        assert!(!due(&[held, task(2, false)]));
     }
 }

@@ -43,6 +43,6 @@ pub(super) async fn parked(
     let Err(why) = outcome else { return };
     let Some(user) = state.quarantine.remove(&conversation) else { return };
     tracing::warn!(%conversation, why, "the store does not even take its failures: the conversation is tried again");
-    state.seats.insert(conversation, new_seat(user, Some(ResumeCause::Crash)));
+    state.seats.insert(conversation, new_seat(user, Some(ResumeCause::Crash), 0));
     start(ctx, state, conversation).await;
 }

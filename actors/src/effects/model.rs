@@ -15,7 +15,7 @@ use crate::{
     hub::Live,
     log_writer::{LogError, append},
     observe::task_point,
-    scheduler::{PermitRequest, Verdict, acquire},
+    scheduler::{PermitRequest, Verdict, Wish, acquire},
     tasks::caught,
     wiring::{Backend, Wiring},
 };
@@ -46,6 +46,8 @@ pub(crate) struct ModelCall {
     pub after: Vec<TaskId>,
     /// The user's mood moves it among its equals, in milliseconds.
     pub shift_ms: i64,
+    /// Taken back by whoever called, unless its permit has come.
+    pub wish: Wish,
 }
 
 /// What a round came to.
@@ -96,7 +98,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let (task, round) = (call.task, call.round);
     let done = |result, backend, ran_ms, is_asked| ModelDone { task, round, result, backend, ran_ms, is_asked };
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
-    let permit = match acquire(wiring, wanted).await {
+    let permit = match acquire(wiring, wanted, &call.wish).await {
         Ok(permit) => permit,
         Err(why) => return done(unavailable(&why), String::new(), 0, false),
     };

@@ -21,11 +21,15 @@ fn next(state: &EngineState) -> Option<(Micros, TaskId, bool)> {
     Some((if has_begun { at } else { at.max(state.born_at.plus_ms(THAW_MS)) }, task, hard))
 }
 
+/// When the clock strikes next.
+pub(super) fn next_at(state: &EngineState, now: Micros) -> Option<Micros> {
+    next(state).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).min()
+}
+
 /// Sets the timer, unless one goes off in time already.
 pub(super) fn wind(ctx: &Context<Engine>, state: &mut EngineState) {
     let now = ctx.now();
-    let deadline = next(state).map(|(at, ..)| at);
-    let Some(at) = deadline.into_iter().chain(state.conv.next_due(now)).min() else {
+    let Some(at) = next_at(state, now) else {
         state.clock_at = None;
         state.tasks.remove(&EngineTask::Clock);
         return;

@@ -10,6 +10,7 @@
 mod agents;
 mod at_work;
 mod clock;
+mod leave;
 mod model;
 mod orders;
 mod perform;
@@ -31,12 +32,12 @@ use annie_core::{
     turn::{Conversation, DirectiveId, Meant, Turn},
 };
 pub(crate) use at_work::AtWork;
+pub use leave::Sleep;
 use ractor::ActorId;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    conversations::ConversationsMsg,
     effects::{ModelDone, Routed, SkillDone},
     observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
     sub_agent::SubAgentMsg,
@@ -134,6 +135,10 @@ pub enum EngineMsg {
         /// The quiet period that has passed, by number.
         period: u64,
     },
+    /// Others want its room: leave memory, if it only waits.
+    Vacate,
+    /// A wake-up is on its way, or nobody wants its room any more: go on.
+    Stay,
     /// No wake-up is on its way: leave memory.
     Hibernate,
 }
@@ -153,6 +158,8 @@ impl Named for EngineMsg {
             Self::Save => "Save",
             Self::SnapshotKept(_) => "SnapshotKept",
             Self::Idle { .. } => "Idle",
+            Self::Vacate => "Vacate",
+            Self::Stay => "Stay",
             Self::Hibernate => "Hibernate",
         }
     }
@@ -170,7 +177,8 @@ impl EngineMsg {
             | Self::AgentFinished { task, .. } => Some(*task),
             Self::ModelReplied(done) => Some(done.task),
             Self::SkillFinished(done) => Some(done.request.task),
-            Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Idle { .. } | Self::Hibernate => None,
+            Self::Clock | Self::Save | Self::SnapshotKept(_) | Self::Idle { .. } => None,
+            Self::Vacate | Self::Stay | Self::Hibernate => None,
         }
     }
 }
@@ -215,6 +223,10 @@ pub(crate) struct EngineState {
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
     pub agents: BTreeMap<ActorId, Seat>,
+    /// The rounds of the main agents that are asked for or run.
+    pub asked: BTreeMap<DirectiveId, leave::Asked>,
+    /// It has asked whether it may leave memory.
+    pub leaving: Option<leave::Leaving>,
     /// Up to there all messages of the log are known.
     pub read_to: Seq,
     /// Those that are known behind it, by their places.
@@ -257,6 +269,8 @@ impl Node for Engine {
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.cell()),
             agents: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            leaving: None,
             read_to: Seq(0),
             woken: BTreeSet::new(),
             unsaved: Vec::new(),
@@ -278,6 +292,7 @@ impl Node for Engine {
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut EngineState, msg: EngineMsg) -> Result<(), NodeError> {
+        let Some(msg) = leave::meanwhile(ctx, state, msg).await? else { return Ok(()) };
         state.at_work.on(msg.task());
         act(ctx, state, msg).await?;
         state.at_work.on(None);
@@ -328,21 +343,13 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         }
         EngineMsg::Idle { period } => {
             if period == state.quiet_periods && state.conv.is_idle() {
-                leave(ctx, state);
+                leave::leave(ctx, state, false).await?;
             }
             Ok(())
         }
-        EngineMsg::Hibernate => {
-            if state.conv.is_idle() {
-                snapshot::keep_at_leave(ctx, state).await?;
-            } else {
-                // Something came to an end just now that leads on: its next life goes on with it.
-                let (conversation, user) = (state.conv.id, state.conv.user.clone());
-                state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
-            }
-            ctx.stop();
-            Ok(())
-        }
+        EngineMsg::Vacate => leave::leave(ctx, state, true).await,
+        EngineMsg::Stay => leave::stay(ctx, state).await,
+        EngineMsg::Hibernate => leave::hibernate(ctx, state).await,
     }
 }
 
@@ -388,21 +395,6 @@ fn take_in(state: &mut EngineState, event: &Event) {
     if event.seq > state.read_to && state.woken.insert(event.seq) {
         state.conv.apply(event);
     }
-}
-
-/// Asks to leave memory. A task that is held back keeps the round that it had begun, and that round ends as it would.
-fn leave(ctx: &Context<Engine>, state: &mut EngineState) {
-    if state.conv.turns.iter().any(|turn| state.wiring.leases.is_out(turn.task)) {
-        rest(ctx, state);
-        return;
-    }
-    let ask = ConversationsMsg::MayHibernate {
-        conversation: state.conv.id,
-        incarnation: ctx.incarnation,
-        wakes_seen: state.wakes_seen,
-    };
-    // If nobody lives there, this life is ending with its parent.
-    state.wiring.conversations.tell(ask);
 }
 
 /// Starts the clock of a quiet period.

@@ -7,11 +7,12 @@ use annie_core::{
     turn::{Directive, DirectiveId},
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, agents};
+use super::{Engine, EngineMsg, EngineState, EngineTask, agents, leave::Asked};
 use crate::{
     breaker::RunRequest,
     effects::{ModelCall, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
+    scheduler::Wish,
 };
 
 pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
@@ -23,6 +24,7 @@ pub(super) async fn perform(ctx: &Context<Engine>, state: &mut EngineState) -> R
         EngineTask::IdleTimer => is_idle,
         EngineTask::SaveTimer | EngineTask::Snapshot | EngineTask::Clock => true,
     });
+    state.asked.retain(|id, _| ids.contains(id));
     agents::dismiss_unwanted(state, &ids);
     let at_work = state.at_work.now();
     for directive in wanted {
@@ -65,6 +67,7 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
+            state.asked.insert(id.clone(), Asked { wish: call.wish.clone(), since: ctx.now() });
             state.spawn(id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
@@ -126,5 +129,6 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         route: turn.route.clone(),
         after: turn.inbound.after.clone(),
         shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
+        wish: Wish::default(),
     })
 }

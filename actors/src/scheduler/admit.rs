@@ -131,11 +131,18 @@ impl Desk {
     /// The tasks that earlier lives knew: from the task table.
     pub fn remember(&mut self, waiting: Waiting, stood: Stood, now: Micros) {
         let (task, class) = (waiting.task, waiting.class);
-        if self.entries.contains_key(&task) || self.has_ended(task) {
+        if let Some(entry) = self.entries.get_mut(&task) {
+            entry.stored_at.get_or_insert(now);
             return;
         }
-        let entry: &mut Entry = self.enter(waiting, stood.not_before, stood.after, now);
+        if self.has_ended(task) {
+            return;
+        }
+        // What the table does not have has ended.
+        let after = stood.after.into_iter().filter(|other| self.owner_of(*other).is_some()).collect();
+        let entry: &mut Entry = self.enter(waiting, stood.not_before, after, now);
         entry.is_held = stood.is_held;
+        entry.stored_at = Some(now);
         if class == Priority::Realtime && !entry.is_blocked() {
             self.leases.speak(0, task, now);
         }

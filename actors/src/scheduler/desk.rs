@@ -8,7 +8,7 @@ use std::{
 
 use annie_core::{
     event::Priority,
-    ids::{TaskId, UserId},
+    ids::{ConversationId, TaskId, UserId},
     queue::{BackendId, Queue, QueueLimits, Waiting, WorkKey},
     time::Micros,
 };
@@ -50,12 +50,14 @@ pub(super) struct Entry {
     pub is_held: bool,
     /// No further round before this.
     pub until: Option<Micros>,
-    /// Open tasks that it waits for.
+    /// Open tasks that it waits for, and such as may be.
     pub after: BTreeSet<TaskId>,
     /// A round was granted, and none asked for since.
     pub is_given: bool,
     /// When the scheduler first heard of it.
     pub heard_at: Micros,
+    /// Since when it is known to be stored.
+    pub stored_at: Option<Micros>,
     /// Its place among all that it heard of.
     pub number: u64,
 }
@@ -103,8 +105,11 @@ pub(super) struct Desk {
     ended: (VecDeque<TaskId>, HashSet<TaskId>),
     /// The tasks of earlier lives are known; before that nothing but voice gets here.
     pub is_loaded: bool,
+    /// A task waits for one that is not known here: the table says whether that is open.
+    pub is_unsure: bool,
     pub granted: u64,
-    heard: u64,
+    /// How many tasks it has heard of.
+    pub heard: u64,
 }
 
 impl Desk {
@@ -130,6 +135,7 @@ impl Desk {
             deferred: BTreeSet::new(),
             ended: (VecDeque::new(), HashSet::new()),
             is_loaded: false,
+            is_unsure: false,
             granted: 0,
             heard: 0,
         };
@@ -144,7 +150,7 @@ impl Desk {
 
     // Tasks
 
-    /// Takes a task into the books, waiting for those of `after` that are open.
+    /// Takes a task into the books, waiting for those of `after` that are open. One that is not known may be another process's.
     pub fn enter(
         &mut self,
         mut waiting: Waiting,
@@ -158,8 +164,9 @@ impl Desk {
         waiting.rounds_done = waiting.rounds_done.max(mark.rounds_done);
         waiting.parks = waiting.parks.max(mark.parks);
         self.asides.remove(&task);
-        let after: BTreeSet<TaskId> =
-            after.into_iter().filter(|a| *a != task && self.owner_of(*a) == Some(&waiting.user)).collect();
+        let may_be_open = |a: &TaskId| self.owner_of(*a).map_or(!self.has_ended(*a), |owner| *owner == waiting.user);
+        let after: BTreeSet<TaskId> = after.into_iter().filter(|a| *a != task && may_be_open(a)).collect();
+        self.is_unsure |= after.iter().any(|a| self.owner_of(*a).is_none());
         for other in &after {
             self.dependants.entry(*other).or_default().push(task);
         }
@@ -176,6 +183,7 @@ impl Desk {
             after,
             is_given: self.leases.is_out(task),
             heard_at: now,
+            stored_at: None,
             number: self.heard,
         };
         self.entries.entry(task).insert_entry(entry).into_mut()
@@ -188,7 +196,7 @@ impl Desk {
         }
     }
 
-    fn owner_of(&self, task: TaskId) -> Option<&UserId> {
+    pub fn owner_of(&self, task: TaskId) -> Option<&UserId> {
         self.entries.get(&task).map(|e| &e.waiting.user).or_else(|| self.asides.get(&task).map(|(user, _)| user))
     }
 
@@ -238,17 +246,23 @@ impl Desk {
         }
     }
 
-    /// A task no longer waits for those that are not open.
-    pub fn stop_waiting(&mut self, task: TaskId, is_open: impl Fn(&TaskId) -> bool, now: Micros) {
+    /// A task no longer waits for these.
+    pub fn stop_waiting(&mut self, task: TaskId, ended: &[TaskId], now: Micros) {
         let Some(entry) = self.entries.get_mut(&task) else { return };
-        let (left, ended): (BTreeSet<_>, BTreeSet<_>) = entry.after.iter().partition(|other| is_open(other));
-        entry.after = left;
         for other in ended {
-            if let Some(waiters) = self.dependants.get_mut(&other) {
+            entry.after.remove(other);
+            if let Some(waiters) = self.dependants.get_mut(other) {
                 waiters.retain(|t| *t != task);
             }
         }
         self.settle(task, now);
+    }
+
+    /// Whether a task of a user's conversation works, or is about to. Before the open tasks are known nobody is turned away.
+    pub fn works_on(&self, conversation: ConversationId, user: &UserId) -> bool {
+        let is_of_it = |e: &&Entry| e.waiting.conversation == conversation && e.waiting.user == *user;
+        let mut of_it = self.entries.values().filter(is_of_it);
+        !self.is_loaded || of_it.any(|e| !e.is_blocked())
     }
 
     pub fn has_ended(&self, task: TaskId) -> bool {
@@ -328,6 +342,8 @@ impl Desk {
         let at = self.pick(&route, class, now);
         self.place(task, request.since, at, now);
         if let Some(entry) = self.entries.get_mut(&task) {
+            // Only what is in the log asks for rounds.
+            entry.stored_at.get_or_insert(now);
             entry.tickets.push(Ticket { request, reply, route, at });
             if class == Priority::Realtime && !entry.is_blocked() {
                 self.leases.speak(at, task, now);

@@ -1,5 +1,6 @@
-//! The task table, read again: at the start of every life, because the log is the authority, and when the books have grown or
-//! somebody is refused, because a message may be lost. Read by a tracked task; nothing polls.
+//! The task table, read again: at the start of every life, because the log is the authority; when the books have grown or
+//! somebody is refused, because a message may be lost; and when other processes have stored something. Read by a tracked task;
+//! nothing polls.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -25,6 +26,9 @@ const YOUNG_MS: i64 = 60_000;
 const SMALL_MAX: usize = 1_000;
 /// The shortest time between two looks because somebody was refused, in milliseconds.
 const LOOKS_MS_MIN: u64 = 60_000;
+/// How long what other processes store is gathered until it is looked at, in milliseconds; and for each task in the books.
+const GATHER_MS: u64 = 1_000;
+const GATHER_MS_EACH: u64 = 1;
 
 /// What a look at the task table found.
 pub struct Found {
@@ -32,15 +36,22 @@ pub struct Found {
     rows: Vec<TaskRow>,
     /// Since when nothing ran before this process, if this is its first look.
     downtime: Option<Downtime>,
-    /// When it was begun.
-    began_at: Micros,
+    began: Began,
+}
+
+/// What a look at the task table begins from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    pub at: Micros,
+    /// How many tasks had been heard of: it may miss what those behind them wait for.
+    pub heard: u64,
 }
 
 /// Reads all open tasks.
 pub(super) async fn look(
     records: Arc<dyn Records>,
     booted_at: Option<Micros>,
-    now: Micros,
+    began: Began,
 ) -> Result<Found, StoreError> {
     let mut downtime = None;
     if let Some(booted_at) = booted_at {
@@ -50,7 +61,7 @@ pub(super) async fn look(
         downtime = Some(Downtime { booted_at, ms });
     }
     let rows = open_tasks(records.as_ref(), Scope::Operator).await?;
-    Ok(Found { rows, downtime, began_at: now })
+    Ok(Found { rows, downtime, began })
 }
 
 /// All open tasks that a scope sees, newest first.
@@ -96,6 +107,11 @@ impl Looks {
         self.last_at.is_none_or(|at| now.since_ms(at) >= LOOKS_MS_MIN || now < at)
     }
 
+    /// How long to gather what other processes store: the more there is to read, the rarer it is read. In milliseconds.
+    pub fn gather_ms(entries: usize) -> u64 {
+        GATHER_MS.saturating_add(GATHER_MS_EACH.saturating_mul(entries as u64))
+    }
+
     /// The table is to be read from now on, and not only as it was.
     pub fn owe(&mut self) {
         self.is_owed = true;
@@ -123,25 +139,28 @@ fn takes_no_place(row: &TaskRow, open: &HashSet<TaskId>) -> bool {
 impl Desk {
     /// Brings the books in line with the table.
     pub fn apply(&mut self, found: Found, now: Micros) {
-        let Found { rows, downtime, began_at } = found;
+        let Found { rows, downtime, began } = found;
         if let Some(downtime) = downtime {
             self.leases.note_downtime(downtime);
         }
         let open: HashSet<TaskId> = rows.iter().map(|row| row.id).collect();
         let running = self.leases.all_running();
+        let is_over = |e: &Entry| match e.stored_at {
+            Some(at) => at < began.at,
+            None => began.at.since_ms(e.heard_at) > YOUNG_MS.unsigned_abs(),
+        };
         let is_gone = |task: &TaskId, e: &Entry| {
             !open.contains(task)
                 && !running.contains_key(task)
                 && e.tickets.iter().all(|t| t.reply.is_closed())
-                && began_at.since_ms(e.heard_at) > YOUNG_MS.unsigned_abs()
+                && is_over(e)
         };
         let gone: Vec<TaskId> = self.entries.iter().filter(|(t, e)| is_gone(t, e)).map(|(t, _)| *t).collect();
         let gone_aside =
-            self.asides_before(began_at.plus_ms(-YOUNG_MS)).into_iter().filter(|task| !open.contains(task));
+            self.asides_before(began.at.plus_ms(-YOUNG_MS)).into_iter().filter(|task| !open.contains(task));
         for task in gone.into_iter().chain(gone_aside) {
             self.leave(task, false, now);
         }
-        self.stop_waiting_for_ended(&open, began_at, now);
         // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
         for row in rows.into_iter().rev() {
             if takes_no_place(&row, &open) {
@@ -153,18 +172,25 @@ impl Desk {
                 Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after: row.after };
             self.remember(waiting, stood, now);
         }
+        self.stop_waiting_for_ended(&open, began, now);
         let entries = &self.entries;
         self.leases.keep_marks(|task| entries.contains_key(&task));
         self.is_loaded = true;
     }
 
-    /// Nobody waits for a task whose end was not heard. Whoever was heard of since the look began may wait for what the table
-    /// did not have yet.
-    fn stop_waiting_for_ended(&mut self, open: &HashSet<TaskId>, began_at: Micros, now: Micros) {
-        let is_misled = |e: &Entry| e.heard_at < began_at && e.after.iter().any(|other| !open.contains(other));
-        let misled: Vec<TaskId> = self.entries.iter().filter(|(_, e)| is_misled(e)).map(|(task, _)| *task).collect();
-        for task in misled {
-            self.stop_waiting(task, |other| open.contains(other), now);
+    /// Nobody waits for a task whose end was not heard, nor for another user's. Whoever was heard of since the look began may
+    /// wait for what the table did not have yet.
+    fn stop_waiting_for_ended(&mut self, open: &HashSet<TaskId>, began: Began, now: Micros) {
+        let mut misled = Vec::new();
+        for (task, e) in self.entries.iter().filter(|(_, e)| e.number <= began.heard && !e.after.is_empty()) {
+            let is_open = |other: &TaskId| open.contains(other) && self.owner_of(*other) == Some(&e.waiting.user);
+            let ended: Vec<TaskId> = e.after.iter().filter(|other| !is_open(other)).copied().collect();
+            if !ended.is_empty() {
+                misled.push((*task, ended));
+            }
+        }
+        for (task, ended) in misled {
+            self.stop_waiting(task, &ended, now);
         }
     }
 

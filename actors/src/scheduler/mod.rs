@@ -34,9 +34,9 @@ pub use gate::{GateGrant, GateRefusal};
 pub use leases::Leases;
 pub(crate) use leases::is_answer;
 pub(crate) use load::open_tasks;
-use load::{Found, Looks};
-pub(crate) use permit::acquire;
+use load::{Began, Found, Looks};
 pub use permit::{NoPermit, Permit, PermitRequest, Verdict};
+pub(crate) use permit::{Wish, acquire};
 use serde_json::Value;
 pub use show::{Stand, StandState};
 pub use steer::Steering;
@@ -137,6 +137,8 @@ pub enum SchedulerMsg {
     },
     /// Something may be stored that it was not told of.
     Reread,
+    /// Other processes may have stored something: it is read soon, and much of it at once.
+    Woken,
     /// Asks how tasks stand.
     Stand {
         /// Which.
@@ -196,6 +198,7 @@ impl Named for SchedulerMsg {
             Self::Order { .. } => "Order",
             Self::Steer { .. } => "Steer",
             Self::Reread => "Reread",
+            Self::Woken => "Woken",
             Self::Stand { .. } => "Stand",
             Self::BackendChecked { .. } => "BackendChecked",
             Self::HoldGate { .. } => "HoldGate",
@@ -231,6 +234,7 @@ pub(crate) struct SchedulerArgs {
 enum Work {
     Timer,
     Look,
+    Gather,
 }
 
 /// The scheduler's state.
@@ -340,13 +344,17 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             let _ = reply.send(state.steers.steer(desk, conversation, task, user, now));
         }
         SchedulerMsg::Reread => {
-            state.looks.owe();
-            look(ctx, state, Duration::ZERO);
+            state.work.remove(&Work::Gather);
+            look_anew(ctx, state);
         }
+        SchedulerMsg::Woken => gather(ctx, state),
         SchedulerMsg::Stand { tasks, reply } => drop(reply.send(desk.stands(&tasks, now))),
         SchedulerMsg::List { reply } => drop(reply.send(desk.list(now))),
         SchedulerMsg::Due => state.timer_at = None,
         SchedulerMsg::Looked(_) => {}
+    }
+    if std::mem::take(&mut state.desk.is_unsure) {
+        look_anew(ctx, state);
     }
     if state.desk.is_loaded && state.looks.are_due(state.desk.len()) {
         look(ctx, state, Duration::ZERO);
@@ -415,6 +423,25 @@ fn keep(state: &mut SchedulerState, msg: SchedulerMsg, now: Micros) {
     }
 }
 
+/// Reads the task table from now on: if it is being read, once more after that.
+fn look_anew(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
+    state.looks.owe();
+    look(ctx, state, Duration::ZERO);
+}
+
+/// Reads it soon.
+fn gather(ctx: &Context<Scheduler>, state: &mut SchedulerState) {
+    if state.work.contains(&Work::Gather) {
+        return;
+    }
+    let (me, wait) = (ctx.me(), Duration::from_millis(Looks::gather_ms(state.desk.len())));
+    state.work.spawn(Work::Gather, async move {
+        tokio::time::sleep(wait).await;
+        // If it fails this life is over, and the next one reads it first of all.
+        me.tell(SchedulerMsg::Reread);
+    });
+}
+
 /// Reads the task table, if it is not being read.
 fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
     if state.work.contains(&Work::Look) {
@@ -423,12 +450,13 @@ fn look(ctx: &Context<Scheduler>, state: &mut SchedulerState, wait: Duration) {
     let now = ctx.now();
     state.looks.begin(state.desk.len(), now);
     let (me, records) = (ctx.me(), state.args.records.clone());
+    let began = Began { at: now, heard: state.desk.heard };
     // Only the first reading of a process can know what was before it.
     let booted_at = (!state.desk.is_loaded && state.desk.leases.downtime().is_none()).then_some(state.born_at);
     state.work.spawn(Work::Look, async move {
         tokio::time::sleep(wait).await;
         let wait = Duration::from_millis(LOOK_MS_MAX);
-        let found = match tokio::time::timeout(wait, caught(load::look(records, booted_at, now))).await {
+        let found = match tokio::time::timeout(wait, caught(load::look(records, booted_at, began))).await {
             Ok(Ok(found)) => found,
             Ok(Err(panic)) => Err(unread(panic)),
             Err(_) => Err(unread(format!("it did not come back within {LOOK_MS_MAX} ms"))),

@@ -1,6 +1,12 @@
 //! The right to one round on one backend. It comes back when it is dropped, however its holder ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::AcqRel, Ordering::Acquire},
+    },
+    time::Duration,
+};
 
 use annie_core::{
     event::Priority,
@@ -102,12 +108,44 @@ impl Drop for Permit {
     }
 }
 
-/// Waits for the right to one round, across deaths of the scheduler. Dropping the future leaves the queue.
+const OPEN: u8 = 0;
+const MET: u8 = 1;
+const TAKEN_BACK: u8 = 2;
+
+/// A wish for a permit, which whoever has it may take back: it is met or taken back, and never both.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wish(Arc<AtomicU8>);
+
+impl Wish {
+    /// Whether it is neither met nor taken back.
+    pub fn is_open(&self) -> bool {
+        self.0.load(Acquire) == OPEN
+    }
+
+    /// Takes it back, unless it was met: then its round may have begun.
+    pub fn take_back(&self) -> bool {
+        self.0.compare_exchange(OPEN, TAKEN_BACK, AcqRel, Acquire).is_ok()
+    }
+
+    /// Meets it, if it was not taken back. It stays met: its round may be tried on other backends.
+    fn meet(&self) -> bool {
+        self.0.compare_exchange(OPEN, MET, AcqRel, Acquire).map_or_else(|was| was == MET, |_| true)
+    }
+}
+
+/// Waits for the right to one round, across deaths of the scheduler. Dropping the future leaves the queue. If the wish is
+/// taken back it never comes, and the future is to be dropped.
 ///
 /// # Errors
 /// If no backend of the route exists.
-pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest) -> Result<Permit, NoPermit> {
-    acquire_from(&wiring.scheduler, request).await
+pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest, wish: &Wish) -> Result<Permit, NoPermit> {
+    let answer = acquire_from(&wiring.scheduler, request).await;
+    if wish.meet() {
+        return answer;
+    }
+    // The next round gets it.
+    drop(answer);
+    std::future::pending().await
 }
 
 pub(super) async fn acquire_from(scheduler: &Handle<SchedulerMsg>, request: PermitRequest) -> Result<Permit, NoPermit> {

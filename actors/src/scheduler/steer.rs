@@ -7,7 +7,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::desk::{Desk, Entry};
+use super::desk::Desk;
 
 /// The shortest time between two messages that steer a conversation, in milliseconds.
 const STEER_MS_MIN: u64 = 2_000;
@@ -59,15 +59,6 @@ impl Steers {
         }
         self.0.insert(conversation, now);
         Ok(())
-    }
-}
-
-impl Desk {
-    /// Whether a task of a user's conversation works, or is about to. Before the open tasks are known nobody is turned away.
-    fn works_on(&self, conversation: ConversationId, user: &UserId) -> bool {
-        let is_of_it = |e: &&Entry| e.waiting.conversation == conversation && e.waiting.user == *user;
-        let mut of_it = self.entries.values().filter(is_of_it);
-        !self.is_loaded || of_it.any(|e| !e.is_blocked())
     }
 }
 

@@ -1,10 +1,11 @@
 //! Tasks that are held back, put off, or wait for others.
 
-use annie_core::event::Priority;
+use annie_core::{event::Priority, ports::TaskState};
+use serde_json::json;
 
 use super::{
     super::{SchedulerMsg, StandState, Steering, Verdict},
-    world::{New, Parts, conversation, task, user},
+    world::{New, Parts, conversation, row, task, user},
 };
 
 const NORMAL: Priority = Priority::Normal;
@@ -66,8 +67,13 @@ async fn a_task_starts_when_those_that_it_waits_for_have_ended() {
     for n in [1, 2] {
         world.admit(New::of(n, NORMAL)).await.expect("room");
     }
+    let start = world.now();
+    *world.table.rows.lock() =
+        vec![row(1, TaskState::Queued, start, json!({})), row(2, TaskState::Queued, start, json!({}))];
     world.admit(New { after: vec![1, 2, 99], ..New::of(3, NORMAL) }).await.expect("room");
     let mut round = world.ask(3, NORMAL, &[]).await;
+    world.until("the table was looked at", async || (world.table.readings() > 1).then_some(())).await;
+    world.pass_ms(1).await;
     let stand = world.stand(3).await.expect("known");
     assert_eq!(stand.state, StandState::Delayed);
     assert!(stand.why.contains(&task(1).to_string()) && !stand.why.contains(&task(99).to_string()), "{}", stand.why);

@@ -160,6 +160,51 @@ async fn a_table_that_cannot_be_read_again_is_read_when_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_of_another_process_is_waited_for_and_one_that_ended_long_ago_is_not() {
+    let world = Parts::of(&[("gpu", 2)]).start().await;
+    *world.table.rows.lock() = vec![row(1, TaskState::Running, world.now(), json!({}))];
+    world.admit(New { after: vec![1, 99], ..New::of(2, NORMAL) }).await.expect("room");
+    world.admit(New { after: vec![99], ..New::of(3, NORMAL) }).await.expect("room");
+    let (mut second, mut third) = (world.ask(2, NORMAL, &[]).await, world.ask(3, NORMAL, &[]).await);
+    world.pass_ms(1).await;
+    drop(world.granted(&mut third).await);
+    assert!(world.waits(&mut second).await, "it runs elsewhere");
+    let before = world.table.readings();
+    world.table.rows.lock().clear();
+    for _ in 0..10 {
+        world.tell(SchedulerMsg::Woken);
+        world.pass_ms(50).await;
+    }
+    assert!(world.waits(&mut second).await);
+    world.pass_ms(600).await;
+    world.granted(&mut second).await;
+    assert_eq!(world.table.readings(), before + 1, "many hints are one look");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_another_process_ended_takes_no_place_any_more() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let _busy = world.take(99, NORMAL, &[]).await;
+    let start = world.now();
+    for n in 1..=5 {
+        world.admit(New::of(n, NORMAL)).await.expect("room");
+        world.table.rows.lock().push(row(n, TaskState::Queued, start, json!({})));
+    }
+    assert!(world.admit(New::of(6, NORMAL)).await.is_err(), "it is full");
+    let hear = async || {
+        world.tell(SchedulerMsg::Woken);
+        world.pass_ms(1_100).await;
+    };
+    hear().await;
+    world.table.rows.lock().retain(|row| row.id == task(1));
+    hear().await;
+    for n in 7..=10 {
+        world.admit(New::of(n, NORMAL)).await.expect("there is room again");
+    }
+    assert!(world.admit(New::of(11, NORMAL)).await.is_err(), "the first is still open");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_life_knows_how_long_a_round_usually_takes() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     for _ in 0..40 {

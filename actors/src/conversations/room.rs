@@ -1,0 +1,284 @@
+//! Room in memory: who waits for it, who is asked to make it, and who sleeps because he only waited there.
+//!
+//! An Engine that has nothing to do but to wait (for a time, for another task, for a permit) keeps its room as long as nobody
+//! wants it. Then it leaves, and comes back when its time has come, when something arrives for it, or by turns.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use annie_core::{
+    event::ResumeCause,
+    ids::{ConversationId, Incarnation, Seq, UserId},
+    time::Micros,
+};
+
+use super::{Conversations, ConversationsMsg, ConversationsState, Work, new_seat, others::ask_back, wake};
+use crate::{
+    engine::{EngineMsg, Sleep},
+    observe::Context,
+};
+
+/// Engines that are asked at the same time whether they could leave.
+const ASKED_MAX: usize = 4;
+/// From one round of asking all to the next, and from one turn of those that sleep to the next, in milliseconds.
+const ROUND_MS: u64 = 1_000;
+/// Those that come back at one turn while there is room.
+const BACK_MAX: usize = 100;
+/// Who has slept for so long waits for room like those who come for the first time, in milliseconds.
+const ASLEEP_MS_MAX: u64 = 60_000;
+
+/// Who waits, who is asked, who sleeps.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Conversations for which there was no room, in the order of their coming.
+    waiting: VecDeque<(ConversationId, UserId, Option<ResumeCause>)>,
+    /// Those to ask in this round whether they could leave, the oldest first.
+    to_ask: VecDeque<ConversationId>,
+    /// Those that have not answered.
+    asked: BTreeSet<ConversationId>,
+    /// When this round of asking began.
+    asked_at: Option<Micros>,
+    sleeping: BTreeMap<ConversationId, Sleeper>,
+    /// Those of them that come back at a time.
+    due: BTreeSet<(Micros, ConversationId)>,
+    /// Those of them that come back by turns: who has slept longest goes first.
+    turns: BTreeSet<(Micros, ConversationId)>,
+    /// When the first of them is roused.
+    rouse_at: Option<Micros>,
+    /// How many seats there have been.
+    seats: u64,
+}
+
+struct Sleeper {
+    user: UserId,
+    until: Option<Micros>,
+    /// Since when it sleeps, if it takes turns.
+    turn: Option<Micros>,
+    /// The last event that it knows.
+    seq: Seq,
+}
+
+impl Room {
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn sleeping(&self) -> usize {
+        self.sleeping.len()
+    }
+
+    /// Whether a conversation sleeps, and knows all events up to this one.
+    pub fn sleeps(&self, conversation: ConversationId, seq: Seq) -> bool {
+        self.sleeping.get(&conversation).is_some_and(|sleeper| sleeper.seq >= seq)
+    }
+
+    /// An Engine has answered, or never will.
+    pub fn has_answered(&mut self, conversation: ConversationId) {
+        self.asked.remove(&conversation);
+    }
+
+    /// A conversation does not sleep any more.
+    fn rouse(&mut self, conversation: ConversationId) -> Option<Sleeper> {
+        let sleeper = self.sleeping.remove(&conversation)?;
+        if let Some(until) = sleeper.until {
+            self.due.remove(&(until, conversation));
+        }
+        if let Some(turn) = sleeper.turn {
+            self.turns.remove(&(turn, conversation));
+        }
+        Some(sleeper)
+    }
+}
+
+fn is_full(state: &ConversationsState) -> bool {
+    state.seats.len() >= state.wiring.limits.engines_max
+}
+
+/// Gives a conversation its seat, with the cause that a life before it ended by. False if there is no room: then it waits.
+pub(super) fn take_seat(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: &UserId,
+    cause: Option<ResumeCause>,
+) -> bool {
+    if state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation) {
+        return true;
+    }
+    state.room.rouse(conversation);
+    if !is_full(state) {
+        state.room.seats += 1;
+        state.seats.insert(conversation, new_seat(user.clone(), cause, state.room.seats));
+        return true;
+    }
+    match state.room.waiting.iter_mut().find(|(waits, ..)| *waits == conversation) {
+        Some((.., known)) => *known = known.or(cause),
+        None => state.room.waiting.push_back((conversation, user.clone(), cause)),
+    }
+    press(ctx, state);
+    false
+}
+
+/// Lets in who waits, while there is room. One that came in by another way meanwhile takes up none.
+pub(super) async fn make_room(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    while !is_full(state)
+        && let Some((conversation, user, cause)) = state.room.waiting.pop_front()
+    {
+        take_seat(ctx, state, conversation, &user, cause);
+        wake(ctx, state, conversation, user, None).await;
+    }
+    press(ctx, state);
+}
+
+// Who makes room
+
+/// Asks Engines to leave, if somebody waits: the oldest first, a few at a time, all of them once a round.
+pub(super) fn press(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    if state.room.waiting.is_empty() {
+        state.room.to_ask.clear();
+        return;
+    }
+    let now = ctx.now();
+    if state.room.to_ask.is_empty() && state.room.asked.is_empty() {
+        if state.room.asked_at.is_some_and(|at| now < at.later_ms(ROUND_MS)) {
+            // They have all just said no.
+            set_round(ctx, state);
+            return;
+        }
+        state.room.asked_at = Some(now);
+        let mut all: Vec<_> = state.seats.iter().map(|(conversation, seat)| (seat.number, *conversation)).collect();
+        all.sort_unstable();
+        state.room.to_ask = all.into_iter().map(|(_, conversation)| conversation).collect();
+    }
+    let asked_max = ASKED_MAX.min(state.room.waiting.len());
+    while state.room.asked.len() < asked_max
+        && let Some(conversation) = state.room.to_ask.pop_front()
+    {
+        let engine = state.seats.get(&conversation).and_then(|seat| seat.addr.as_ref());
+        if engine.is_some_and(|engine| engine.tell(EngineMsg::Vacate)) {
+            state.room.asked.insert(conversation);
+        }
+    }
+    if state.room.to_ask.is_empty() && state.room.asked.is_empty() {
+        set_round(ctx, state);
+    }
+}
+
+/// An Engine would leave: it may if no wake-up is on its way to it, and somebody wants its room or it needs none.
+pub(super) async fn may_leave(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    (conversation, incarnation): (ConversationId, Incarnation),
+    wakes_seen: u64,
+    sleep: Option<Sleep>,
+) {
+    let is_wanted = sleep.is_none() || !state.room.waiting.is_empty();
+    let Some(seat) = state.seats.get(&conversation) else { return };
+    let Some(addr) = seat.addr.as_ref().filter(|a| a.incarnation == incarnation) else { return };
+    state.room.has_answered(conversation);
+    if is_wanted && seat.wakes_sent == wakes_seen && addr.tell(EngineMsg::Hibernate) {
+        // From now on a wake-up thaws a new life, whose claim waits for nothing: the old one only has its snapshot to write.
+        if let Some(seat) = state.seats.remove(&conversation)
+            && let Some(sleep) = sleep
+        {
+            self::sleep(ctx, state, (conversation, seat.user), sleep);
+        }
+    } else {
+        // If it is dead, its next life has nothing to take back.
+        addr.tell(EngineMsg::Stay);
+    }
+    make_room(ctx, state).await;
+}
+
+/// An Engine does not leave: the next one is asked.
+pub(super) fn stays(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    state.room.has_answered(conversation);
+    press(ctx, state);
+}
+
+// Who sleeps
+
+/// A conversation sleeps until its time has come, or its turn, or something arrives for it.
+pub(super) fn sleep(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    (conversation, user): (ConversationId, UserId),
+    sleep: Sleep,
+) {
+    let Sleep { until, takes_turns, seq } = sleep;
+    let turn = takes_turns.then(|| ctx.now());
+    if let Some(until) = until {
+        state.room.due.insert((until, conversation));
+    }
+    if let Some(turn) = turn {
+        state.room.turns.insert((turn, conversation));
+        set_round(ctx, state);
+    }
+    state.room.sleeping.insert(conversation, Sleeper { user, until, turn, seq });
+    set_rouse(ctx, state);
+}
+
+/// Sets the timer for whose time comes first, unless it goes off in time already.
+fn set_rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    let Some(at) = state.room.due.first().map(|(at, _)| *at) else { return };
+    if state.room.rouse_at.is_some_and(|set| set <= at) {
+        return;
+    }
+    state.room.rouse_at = Some(at);
+    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(ctx.now()) + 1));
+    state.tasks.spawn(Work::Rouse, async move {
+        tokio::time::sleep(wait).await;
+        // If nobody lives there, its next life scans the log.
+        me.tell(ConversationsMsg::Rouse);
+    });
+}
+
+/// Those whose time has come, come back.
+pub(super) fn rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    state.tasks.remove(&Work::Rouse);
+    state.room.rouse_at = None;
+    let now = ctx.now();
+    while let Some((_, conversation)) = state.room.due.first().copied().filter(|(at, _)| *at <= now) {
+        come_back(ctx, state, conversation);
+    }
+    set_rouse(ctx, state);
+}
+
+fn set_round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    if state.tasks.contains(&Work::Round) {
+        return;
+    }
+    let me = ctx.me();
+    state.tasks.spawn(Work::Round, async move {
+        tokio::time::sleep(Duration::from_millis(ROUND_MS)).await;
+        me.tell(ConversationsMsg::Round);
+    });
+}
+
+/// Once in a while all are asked again; or if nobody waits those come back that sleep and take turns: as many as there is room
+/// for, and otherwise one. Who has slept long comes back all the same.
+pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    state.tasks.remove(&Work::Round);
+    let (now, is_wanted) = (ctx.now(), !state.room.waiting.is_empty());
+    let free = state.wiring.limits.engines_max.saturating_sub(state.seats.len());
+    for _ in 0..free.clamp(1, BACK_MAX) {
+        let first = state.room.turns.first().copied();
+        let Some((since, conversation)) = first else { break };
+        if is_wanted && now.since_ms(since) < ASLEEP_MS_MAX {
+            break;
+        }
+        come_back(ctx, state, conversation);
+    }
+    press(ctx, state);
+    if !state.room.turns.is_empty() || !state.room.waiting.is_empty() {
+        set_round(ctx, state);
+    }
+}
+
+fn come_back(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    if let Some(sleeper) = state.room.rouse(conversation) {
+        ask_back(ctx, state, conversation, sleeper.user);
+    }
+}

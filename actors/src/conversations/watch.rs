@@ -1,0 +1,306 @@
+//! Conversations that are or may be another process's: watched until their work is done, or they are found to be ours, or to
+//! lie there. One task looks at all of them, so that a thousand cost the store little more than one.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use annie_core::{
+    event::Scope,
+    ids::{ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
+    ports::{ConversationRow, Store, StoreError, TaskRow, TaskState},
+    time::Micros,
+};
+
+use super::{
+    Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, Work,
+    others::{ask_within, newest},
+    wake,
+};
+use crate::{observe::Context, scheduler::open_tasks};
+
+/// How long the store may take for one look, in milliseconds.
+const LOOK_MS_MAX: u64 = 30_000;
+/// From one look to the next, at least; what is due that soon is looked at together. In milliseconds.
+const LOOKS_MS_MIN: u64 = 1_000;
+
+/// Those that are watched.
+#[derive(Default)]
+pub(super) struct Watch {
+    all: BTreeMap<ConversationId, Watched>,
+    /// When the next look is due, if it is not under way.
+    set_at: Option<Micros>,
+    /// When the last one began.
+    looked_at: Option<Micros>,
+}
+
+impl Watch {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+struct Watched {
+    user: UserId,
+    /// When it is looked at next.
+    due_at: Micros,
+    /// Where it was at the last look, if something was due there and nothing was heard of its owner.
+    was: Option<Place>,
+}
+
+/// Whose turn at writing it is, and the last event.
+type Place = (Epoch, Seq);
+
+/// How a watched conversation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Nothing is open in it.
+    Done,
+    /// It is this process's, up to this event, or nobody's.
+    Ours(Seq),
+    /// Another's, which lives, as far as is known, or has nothing to do there.
+    Theirs,
+    /// Another's, of which nothing is heard, though something is due there.
+    Silent(Place),
+}
+
+/// What a look at the watched conversations found.
+#[derive(Debug)]
+pub struct Seen(Vec<(ConversationId, Standing)>);
+
+/// Watches a conversation. A process that lives writes something within the time of a round, there if something is due and
+/// can run, or at least elsewhere; one that does not has left it lying.
+pub(super) fn watch(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) {
+    if state.watch.all.contains_key(&conversation) {
+        return;
+    }
+    let now = ctx.now();
+    state.watch.all.insert(conversation, Watched { user, due_at: now, was: None });
+    set(ctx, state, now);
+}
+
+/// Sets the timer of the next look, unless it goes off in time already.
+fn set(ctx: &Context<Conversations>, state: &mut ConversationsState, at: Micros) {
+    if state.tasks.contains(&Work::Watch) {
+        return;
+    }
+    let least = state.watch.looked_at.map_or(at, |last| last.later_ms(LOOKS_MS_MIN));
+    let at = at.max(least);
+    if state.watch.set_at.is_some_and(|set| set <= at) {
+        return;
+    }
+    state.watch.set_at = Some(at);
+    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(ctx.now())));
+    state.tasks.spawn(Work::WatchLater, async move {
+        tokio::time::sleep(wait).await;
+        // If nobody lives there, its next life scans the log.
+        me.tell(ConversationsMsg::Watch);
+    });
+}
+
+/// Sets it for whoever is due first.
+fn set_for_all(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    if let Some(at) = state.watch.all.values().map(|watched| watched.due_at).min() {
+        set(ctx, state, at);
+    }
+}
+
+/// Looks at those that are due. What is awake here finds out by itself whose it is.
+pub(super) fn look(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+    state.tasks.remove(&Work::WatchLater);
+    state.watch.set_at = None;
+    let now = ctx.now();
+    let seats = &state.seats;
+    let is_here = |id: &ConversationId| seats.get(id).is_some_and(|seat| seat.addr.is_some() && !seat.is_elsewhere);
+    state.watch.all.retain(|id, _| !is_here(id));
+    let soon = now.later_ms(LOOKS_MS_MIN);
+    let due = state.watch.all.iter().filter(|(_, watched)| watched.due_at <= soon).map(|(id, _)| *id);
+    let due: Vec<ConversationId> = due.collect();
+    if due.is_empty() {
+        set_for_all(ctx, state);
+        return;
+    }
+    state.watch.looked_at = Some(now);
+    let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
+    let patience_ms = patience_ms(state);
+    state.tasks.spawn(Work::Watch, async move {
+        let look = seen(store.as_ref(), node, due, now, patience_ms);
+        let seen = ask_within(LOOK_MS_MAX, "what others do", look).await;
+        me.tell(ConversationsMsg::Watched(seen));
+    });
+}
+
+/// One look has come back.
+pub(super) async fn looked(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    seen: Result<Seen, StoreError>,
+) {
+    state.tasks.remove(&Work::Watch);
+    let now = ctx.now();
+    let again_at = now.later_ms(patience_ms(state));
+    let Seen(seen) = seen.unwrap_or_else(|error| {
+        tracing::warn!(%error, "it is not known what other processes do");
+        let soon = now.later_ms(DEPRIVED_MS_MAX);
+        for watched in state.watch.all.values_mut() {
+            watched.due_at = watched.due_at.max(soon);
+        }
+        Seen(Vec::new())
+    });
+    for (conversation, standing) in seen {
+        let Some(watched) = state.watch.all.get_mut(&conversation) else { continue };
+        watched.due_at = again_at;
+        let is_done = match standing {
+            Standing::Done => true,
+            Standing::Ours(seq) if state.room.sleeps(conversation, seq) => true,
+            Standing::Ours(_) => false,
+            Standing::Theirs => {
+                watched.was = None;
+                continue;
+            }
+            Standing::Silent(place) if watched.was.replace(place) == Some(place) => false,
+            Standing::Silent(_) => continue,
+        };
+        let Some(Watched { user, .. }) = state.watch.all.remove(&conversation) else { continue };
+        if !is_done {
+            wake(ctx, state, conversation, user, None).await;
+        }
+    }
+    set_for_all(ctx, state);
+}
+
+async fn seen(
+    store: &dyn Store,
+    node: NodeIncarnation,
+    due: Vec<ConversationId>,
+    now: Micros,
+    patience_ms: u64,
+) -> Result<Seen, StoreError> {
+    let open = open_tasks(store, Scope::Operator).await?;
+    let newest = newest(store).await?;
+    let open_ids: HashSet<TaskId> = open.iter().map(|task| task.id).collect();
+    let mut by_conversation: HashMap<ConversationId, Vec<&TaskRow>> = HashMap::new();
+    for task in &open {
+        by_conversation.entry(task.conversation).or_default().push(task);
+    }
+    let mut seen = Vec::with_capacity(due.len());
+    for id in due {
+        let Some(here) = by_conversation.get(&id) else {
+            seen.push((id, Standing::Done));
+            continue;
+        };
+        let row = match newest.iter().find(|row| row.id == id).cloned() {
+            Some(row) => Some(row),
+            None => store.conversation(Scope::Operator, id).await?,
+        };
+        let standing = row.map_or(Standing::Theirs, |row| {
+            let is_heard_of = |other: &ConversationRow| {
+                other.owner == row.owner && other.id != id && now.since_ms(other.updated_at) < patience_ms
+            };
+            if row.owner.is_none_or(|owner| owner == node) {
+                Standing::Ours(row.last_seq)
+            } else if !is_due(here, &open_ids, now) || newest.iter().any(is_heard_of) {
+                Standing::Theirs
+            } else {
+                Standing::Silent((row.epoch, row.last_seq))
+            }
+        });
+        seen.push((id, standing));
+    }
+    Ok(Seen(seen))
+}
+
+/// How long a process that lives may be silent, in milliseconds: twice a round that falls over along the longest route.
+fn patience_ms(state: &ConversationsState) -> u64 {
+    let default_ms = state.wiring.limits.round_ms_max;
+    let rounds = state.wiring.backends.values().map(|backend| backend.round_ms_max.unwrap_or(default_ms));
+    rounds.fold(0, u64::saturating_add).saturating_mul(2)
+}
+
+/// Whether there is something in a conversation that its owner would do now: not what is held back, put off, or waits for
+/// another task; nor what waits behind such a thing.
+fn is_due(here: &[&TaskRow], open: &HashSet<TaskId>, now: Micros) -> bool {
+    let can_run = |task: &TaskRow| {
+        let waits = task.after.iter().any(|other| open.contains(other));
+        task.state != TaskState::Suspended && task.not_before.is_none_or(|at| at <= now) && !waits
+    };
+    let is_begun = here.iter().any(|task| task.started_at.is_some());
+    here.iter().any(|task| can_run(task) && (task.started_at.is_some() || !is_begun))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Micros = Micros(1_000_000);
+
+    fn conversation(key: &str) -> ConversationId {
+        ConversationId::for_key(&UserId::new("ann").unwrap(), key)
+    }
+
+    fn here() -> ConversationId {
+        conversation("here")
+    }
+
+    fn id(n: u32) -> TaskId {
+        TaskId::from_uuid(conversation(&n.to_string()).uuid())
+    }
+
+    /// A task of the conversation that is looked at, begun or not.
+    fn task(n: u32, is_begun: bool) -> TaskRow {
+        TaskRow {
+            id: id(n),
+            user: UserId::new("ann").unwrap(),
+            conversation: here(),
+            state: if is_begun { TaskState::Running } else { TaskState::Queued },
+            priority: annie_core::event::Priority::Normal,
+            source: "test".to_owned(),
+            title: String::new(),
+            received_at: Micros(0),
+            not_before: None,
+            after: Vec::new(),
+            is_order: false,
+            is_steer: false,
+            joins: None,
+            held_at: None,
+            started_at: is_begun.then_some(Micros(1)),
+            ended_at: None,
+            error: None,
+        }
+    }
+
+    fn due(open: &[TaskRow]) -> bool {
+        let here: Vec<&TaskRow> = open.iter().filter(|task| task.conversation == here()).collect();
+        is_due(&here, &open.iter().map(|task| task.id).collect(), NOW)
+    }
+
+    #[test]
+    fn what_runs_or_could_begin_is_due() {
+        assert!(due(&[task(1, true)]));
+        assert!(due(&[task(1, false)]));
+        assert!(!due(&[]));
+        assert!(!due(&[TaskRow { conversation: conversation("elsewhere"), ..task(1, true) }]));
+    }
+
+    #[test]
+    fn what_is_held_back_or_put_off_or_waits_for_another_task_is_not_due_nor_what_is_behind_it() {
+        for is_begun in [true, false] {
+            let task = || task(1, is_begun);
+            assert!(!due(&[TaskRow { state: TaskState::Suspended, ..task() }]));
+            assert!(!due(&[TaskRow { not_before: Some(NOW.plus_ms(1)), ..task() }]));
+            assert!(due(&[TaskRow { not_before: Some(NOW), ..task() }]));
+            let waits = TaskRow { after: vec![id(2)], ..task() };
+            assert!(due(std::slice::from_ref(&waits)), "what it waited for has ended");
+            let other = TaskRow { conversation: conversation("elsewhere"), ..self::task(2, true) };
+            assert!(!due(&[waits, other]));
+        }
+        let held = TaskRow { state: TaskState::Suspended, ..task(1, true) };
+        assert!(!due(&[held, task(2, false)]));
+    }
+}

@@ -1,0 +1,168 @@
+//! Leaving memory: when nothing has happened for a while, and when the room is wanted and this Engine only waits.
+//!
+//! Its parent has the last word, since a wake-up may be on its way. Until it has spoken nothing is begun: rounds that wait for
+//! their permits are taken back, so that none is cut off that has begun.
+
+use annie_core::{
+    ids::Seq,
+    time::Micros,
+    turn::{Directive, DirectiveId, Turn},
+};
+
+use super::{Engine, EngineMsg, EngineState, EngineTask, act, clock, record, rest, snapshot};
+use crate::{
+    conversations::ConversationsMsg,
+    observe::{Context, NodeError},
+    scheduler::Wish,
+};
+
+/// How long a round waits at least for its permit before its Engine makes room for others, in milliseconds. What is known to
+/// wait for longer than that does not wait here.
+const PERMIT_MS_MIN: u64 = 5_000;
+
+/// How a conversation sleeps that made room though something is open in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sleep {
+    /// It is to be back at this time.
+    pub until: Option<Micros>,
+    /// It waits for what nobody tells it while it sleeps, and comes back now and then.
+    pub takes_turns: bool,
+    /// The last event that it knows.
+    pub seq: Seq,
+}
+
+/// A round that this life asked for.
+pub(crate) struct Asked {
+    pub wish: Wish,
+    pub since: Micros,
+}
+
+/// What comes while it is not known whether this life ends.
+pub(crate) struct Leaving {
+    later: Vec<EngineMsg>,
+}
+
+/// Asks to leave memory if nothing is under way; otherwise, later.
+pub(super) async fn leave(ctx: &Context<Engine>, state: &mut EngineState, is_asked: bool) -> Result<(), NodeError> {
+    let refuse = |state: &mut EngineState| {
+        if is_asked {
+            // If nobody lives there, this life is ending with its parent.
+            state.wiring.conversations.tell(ConversationsMsg::Stays(state.conv.id));
+        } else {
+            rest(ctx, state);
+        }
+    };
+    if !only_waits(state, ctx.now()) {
+        refuse(state);
+        return Ok(());
+    }
+    let sleep = (!state.conv.is_idle()).then(|| sleep(state, ctx.now()));
+    if !take_back(state) {
+        refuse(state);
+        return record::go_on(ctx, state).await;
+    }
+    state.leaving = Some(Leaving { later: Vec::new() });
+    let ask = ConversationsMsg::MayHibernate {
+        conversation: state.conv.id,
+        incarnation: ctx.incarnation,
+        wakes_seen: state.wakes_seen,
+        sleep,
+    };
+    state.wiring.conversations.tell(ask);
+    Ok(())
+}
+
+/// Whether nothing is under way but rounds that wait for their permits, and have waited a while or will. A task that is held
+/// back keeps the round that it had begun, and that round ends as it would.
+fn only_waits(state: &EngineState, now: Micros) -> bool {
+    let is_quiet = state.agents.is_empty() && state.unsaved.is_empty() && state.conv.orders.is_empty();
+    let is_idle = state.conv.is_idle();
+    let waits = |wanted: &Directive| {
+        let asked = state.asked.get(&wanted.id()).filter(|asked| asked.wish.is_open());
+        let (Directive::CallModel { task, .. }, Some(asked)) = (wanted, asked) else { return false };
+        let has_waited = now.since_ms(asked.since) >= PERMIT_MS_MIN;
+        is_idle || has_waited || state.conv.turn(*task).is_some_and(|turn| waits_long(turn, now))
+    };
+    let is_out = |turn: &Turn| state.wiring.leases.is_out(turn.task);
+    !state.fenced && is_quiet && state.conv.outstanding(now).iter().all(waits) && !state.conv.turns.iter().any(is_out)
+}
+
+/// Whether a turn waits for other tasks, as far as it is known here, or was put off.
+fn waits_long(turn: &Turn, now: Micros) -> bool {
+    let waits_for_others = !turn.inbound.after.is_empty() && turn.main.awaits(1);
+    turn.suspended || waits_for_others || put_off(turn, now).is_some()
+}
+
+fn put_off(turn: &Turn, now: Micros) -> Option<Micros> {
+    turn.deferral.until.filter(|until| *until > now)
+}
+
+/// How it sleeps: until its clock would strike, or a turn goes on that was put off; and whoever waits for anything else takes
+/// turns.
+fn sleep(state: &EngineState, now: Micros) -> Sleep {
+    let put_off_until = state.conv.turns.iter().filter_map(|turn| put_off(turn, now)).min();
+    let until = clock::next_at(state, now).into_iter().chain(put_off_until).min();
+    let takes_turns = state.conv.turns.iter().any(|turn| !turn.suspended && put_off(turn, now).is_none());
+    Sleep { until, takes_turns: takes_turns || until.is_none(), seq: state.conv.seq }
+}
+
+/// Takes all rounds back that wait for their permits. False if one has just got it; then those that were taken back are asked
+/// for again.
+fn take_back(state: &mut EngineState) -> bool {
+    let taken: Vec<DirectiveId> =
+        state.asked.iter().filter(|(_, asked)| asked.wish.take_back()).map(|(id, _)| id.clone()).collect();
+    for id in taken {
+        state.asked.remove(&id);
+        state.tasks.remove(&EngineTask::Effect(id));
+    }
+    state.asked.is_empty()
+}
+
+/// What comes meanwhile waits, or ends the wait: a wake-up that this life has heard of its parent has counted too, and does
+/// not let it go. Nothing is given back if it was dealt with.
+pub(super) async fn meanwhile(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    msg: EngineMsg,
+) -> Result<Option<EngineMsg>, NodeError> {
+    let Some(leaving) = state.leaving.as_mut() else { return Ok(Some(msg)) };
+    match msg {
+        EngineMsg::Hibernate | EngineMsg::Stay => Ok(Some(msg)),
+        EngineMsg::Wake(_) | EngineMsg::Control { .. } => {
+            stay(ctx, state).await?;
+            Ok(Some(msg))
+        }
+        msg => {
+            leaving.later.push(msg);
+            Ok(None)
+        }
+    }
+}
+
+/// It does not leave: it goes on where it was.
+pub(super) async fn stay(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    let Some(Leaving { later }) = state.leaving.take() else { return Ok(()) };
+    for msg in later {
+        Box::pin(act(ctx, state, msg)).await?;
+    }
+    record::go_on(ctx, state).await
+}
+
+/// It leaves. What its agents have done since is stored; that may lead on, and its next life goes on with it.
+pub(super) async fn hibernate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    let later = state.leaving.take().map(|leaving| leaving.later).unwrap_or_default();
+    let mut leads_on = false;
+    for msg in later.into_iter().filter(|msg| matches!(msg, EngineMsg::AgentFinished { .. })) {
+        leads_on = true;
+        Box::pin(act(ctx, state, msg)).await?;
+    }
+    state.tasks.retain(|_| false);
+    if leads_on {
+        let (conversation, user) = (state.conv.id, state.conv.user.clone());
+        state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+    } else {
+        snapshot::keep_at_leave(ctx, state).await?;
+    }
+    ctx.stop();
+    Ok(())
+}
