@@ -1,7 +1,7 @@
 //! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe. What is being done
 //! is asked and told in plain words, which the kernel understands; what takes long goes on in the background.
 
-use std::{collections::VecDeque, io::IsTerminal, path::PathBuf};
+use std::{collections::VecDeque, io::IsTerminal, path::PathBuf, time::Duration};
 
 use annie_core::event::Priority;
 use futures_util::{FutureExt, future::BoxFuture};
@@ -37,6 +37,8 @@ Anything else is said to Annie. \"What are you working on?\", \"how busy are you
 const NOTICES_FILE: &str = "cli_notifications";
 /// Notifications of before that are shown at the start; the rest is counted.
 const NOTICES_SHOWN_MAX: usize = 3;
+/// How long those of before may keep a chat from beginning, in milliseconds.
+const CATCH_UP_MS_MAX: u64 = 2_000;
 /// Characters of a message that name it.
 const TITLE_CHARS_MAX: usize = 60;
 
@@ -390,8 +392,14 @@ impl Chat<'_> {
     /// What was told since the last chat, and from there on what comes.
     async fn catch_up(&mut self) {
         let after = self.remembered();
-        // A chat works without them: an older server has none, or the key may not read them.
-        let Ok(told) = told_since(self.partner, after).await else { return };
+        let told = tokio::time::timeout(Duration::from_millis(CATCH_UP_MS_MAX), told_since(self.partner, after));
+        let told = match told.await {
+            Ok(Ok(told)) => told,
+            // A chat works without them: an older server has none, or the key may not read them.
+            Ok(Err(_)) => return,
+            // Nobody waits for them either: they are told as they come.
+            Err(_) => Vec::new(),
+        };
         let last = told.last().map_or(after, |notice| notice.id);
         let left_out = told.len().saturating_sub(NOTICES_SHOWN_MAX);
         if left_out > 0 {

@@ -265,13 +265,16 @@ async fn a_chat_whose_server_is_killed_in_an_answer_says_what_it_says_otherwise(
     drop(second);
 }
 
-/// A server that knows nothing, and is silent when something is said.
+/// A server that is silent when something is said, and when it is asked what it told before; it knows nothing else.
 async fn silent(listener: TcpListener, heard: &Notify) {
     async fn serve(mut stream: TcpStream) -> Option<TcpStream> {
         let mut seen = Vec::new();
         while stream.read_buf(&mut seen).await.expect("it is connected") > 0 {
             if seen.starts_with(b"POST /api/v1/messages ") {
                 return Some(stream);
+            }
+            if seen.starts_with(b"GET /api/v1/notifications") {
+                std::future::pending::<()>().await;
             }
             if seen.ends_with(b"\r\n\r\n") {
                 stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await.expect("it listens");
