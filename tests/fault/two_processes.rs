@@ -1,28 +1,37 @@
 //! Two servers on one PostgreSQL database: a message to either is answered once, a frozen one is replaced and writes nothing
-//! when it wakes, and a database that is killed under both loses nothing and doubles nothing.
+//! when it wakes, and a database that is killed under both loses nothing and doubles nothing. What one tells the other is a
+//! hint, and losing all of them does no harm.
 
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
+use annie_actors::StreamItem;
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, Seq, TaskId},
-    ports::{Append, Fence, Log, Records},
+    ports::{Append, Fence, Records, Store},
     time::Micros,
 };
-use annie_store::{PostgresOptions, PostgresStore};
-use annie_testkit::postgres::{self, Options};
+use annie_store::{MemoryStore, PostgresOptions, PostgresStore};
+use annie_testkit::{
+    env,
+    postgres::{self, Database, Options},
+    scripted_model::ScriptedModel,
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
     server::{Server, Sse},
-    world::eventually,
+    world::{World, WorldParts, ann, check_log, eventually},
 };
 
 /// Two servers, each with a data folder of its own.
@@ -129,7 +138,32 @@ fn wish(marker: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_to_either_of_two_processes_is_answered_exactly_once() {
     let Some(database) = postgres::database().await else { return };
-    let two = Two::start(&database.url).await;
+    say_to_either(&Two::start(&database.url).await).await;
+}
+
+/// From now on nobody hears what another process tells, and it is counted what would have been told.
+async fn lose_notifications(database: &Database) {
+    for sql in [
+        "CREATE SCHEMA deaf",
+        "CREATE TABLE deaf.lost (what text)",
+        "CREATE FUNCTION deaf.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'INSERT INTO deaf.lost VALUES ($2)'",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, deaf, pg_catalog', \
+         current_database()); END $$",
+    ] {
+        database.sql(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_to_either_of_two_processes_is_answered_exactly_once_though_neither_hears_of_the_other() {
+    let Some(database) = postgres::database().await else { return };
+    lose_notifications(&database).await;
+    say_to_either(&Two::start(&database.url).await).await;
+    let lost: u64 = database.sql("SELECT count(*) FROM deaf.lost").await.parse().expect("a number");
+    assert!(lost > 20, "{lost}");
+}
+
+async fn say_to_either(two: &Two) {
     let [a, b] = &two.servers;
     let mut taken = Taken::new();
     for n in 0..24 {
@@ -143,7 +177,7 @@ async fn a_message_to_either_of_two_processes_is_answered_exactly_once() {
         taken.entry(said.0).or_default().insert(said.1, marker);
     }
     until_ended(b, taken.values().flat_map(BTreeMap::keys)).await;
-    check(&two, a, &taken).await;
+    check(two, a, &taken).await;
     assert!(two.effects().len() > 20, "{:?}", two.effects());
 }
 
@@ -231,9 +265,56 @@ async fn a_database_that_is_killed_under_two_processes_loses_and_doubles_nothing
     check(&two, a, &taken).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_speak_to_their_database_over_tls_and_none_begins_that_does_not_believe_it() {
+    let Some(database) = postgres::Server::start(Options::default()).await else { return };
+    let roots = database.want_tls().await;
+    let url = database.tls(&database.database().await);
+    let believing = |root: &Path| format!("{url}?sslmode=verify-full&sslrootcert={}", root.display());
+    let two = Two::start(&believing(&roots.right)).await;
+    let [a, b] = &two.servers;
+    let mut taken = Taken::new();
+    for (n, (to, reader)) in [(a, b), (b, a), (a, b)].into_iter().enumerate() {
+        let marker = format!("m{n}");
+        let said = send(&[to], "k", &marker, &wish(&marker)).await;
+        until_ended(reader, [&said.1]).await;
+        taken.entry(said.0).or_default().insert(said.1, marker);
+    }
+    check(&two, a, &taken).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let third = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"))
+        .args(["--data".as_ref(), folder.path().as_os_str()])
+        .args(["serve", "--port", "0"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", folder.path())
+        .env("ANNIE__STORE__URL", believing(&roots.wrong))
+        .env("ANNIE__STORE__CONNECT_MS_MAX", "300")
+        .output();
+    let third = third.await.expect("the binary starts");
+    let said = String::from_utf8(third.stderr).expect("text");
+    assert_eq!(third.status.code(), Some(5), "{said}");
+    assert!(said.contains("annie@localhost:") && said.contains("invalid peer certificate"), "{said}");
+    assert!(!said.contains(postgres::PASSWORD), "{said}");
+}
+
 async fn there_is_load(two: &Two) {
     let before = two.effects().len();
     eventually("there is load", async || (two.effects().len() > before + 10).then_some(())).await;
+}
+
+/// Stores a message as the door of another process does, which gets no further.
+async fn takes_in_and_dies(other: &dyn Store) -> TaskId {
+    let row = other.conversations(Scope::Operator, Micros(i64::MAX), 10).await.expect("rows").remove(0);
+    let mut events = other.events(Scope::Operator, row.id, Seq(0), 1).await.expect("its log");
+    let EventBody::Received(mut inbound) = events.remove(0).body else { panic!("no message") };
+    let task = TaskId::from_uuid(uuid::Uuid::from_u128(7));
+    inbound.client_id = "second".to_owned();
+    let event =
+        NewEvent { at: row.updated_at, task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
+    let append = Append { conversation: row.id, user: row.user, fence: Fence::Inbox, events: vec![event] };
+    other.commit(vec![append]).await.remove(0).expect("stored");
+    task
 }
 
 #[tokio::test]
@@ -244,17 +325,83 @@ async fn what_another_process_took_in_and_died_over_is_done_by_the_owner() {
     let owner = Server::start(folder.path(), &[], &env).await;
     let (_, task) = send(&[&owner], "k", "first", "what is due?").await;
     until_ended(&owner, [&task]).await;
-    // The other process: it stores a message as its door does, and gets no further.
     let address = database.url.parse().expect("an address");
     let other = PostgresStore::open(&address, PostgresOptions::default()).await.expect("a store");
-    let row = other.conversations(Scope::Operator, Micros(i64::MAX), 10).await.expect("rows").remove(0);
-    let mut events = other.events(Scope::Operator, row.id, Seq(0), 1).await.expect("its log");
-    let EventBody::Received(mut inbound) = events.remove(0).body else { panic!("no message") };
-    let task = TaskId::from_uuid(uuid::Uuid::from_u128(7));
-    inbound.client_id = "second".to_owned();
-    let event =
-        NewEvent { at: row.updated_at, task, agent: AgentId::orchestrator(), body: EventBody::Received(inbound) };
-    let append = Append { conversation: row.id, user: row.user, fence: Fence::Inbox, events: vec![event] };
-    other.commit(vec![append]).await.remove(0).expect("stored");
+    let task = takes_in_and_dies(&other).await;
     until_ended(&owner, [&task.to_string()]).await;
+}
+
+/// How often a process looks that is never told anything, in milliseconds: as the store for many processes has it.
+const LOOK_MS: u64 = 60_000;
+
+/// Two kernels on one database that are never told anything by each other. `acts`: a round of the model is an effect.
+async fn two_deaf_ones(model: &Arc<ScriptedModel>, store: &MemoryStore, acts: bool) -> [World; 2] {
+    let start = async |seed| {
+        let mut parts = WorldParts::with_model(model.clone());
+        parts.store =
+            Arc::new(store.with_wakes(Arc::new(|| Box::pin(tokio::time::sleep(Duration::from_millis(LOOK_MS))))));
+        parts.env = env::env(seed);
+        parts.limits.hibernate_ms = 10 * LOOK_MS;
+        parts.acts = acts;
+        let world = parts.start().await;
+        eventually("it has looked what is open", async || {
+            let (_, view) = world.kernel.view("/conversations").await.ok()?;
+            (view?["booted"] == true).then_some(())
+        })
+        .await;
+        world
+    };
+    [start(7).await, start(8).await]
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_kernels_that_hear_nothing_of_each_other_answer_everything_once_and_whoever_follows_hears_it() {
+    for acts in [false, true] {
+        let model = Arc::new(ScriptedModel::saying("here"));
+        let [a, b] = two_deaf_ones(&model, &MemoryStore::new(), acts).await;
+        let first = a.say("0").await;
+        a.answer(&first).await;
+        let conversation = first.conversation;
+        let mut follow = a.kernel.follow(Scope::User(ann()), conversation, Seq(0)).await.expect("it is there");
+        for n in 1..=12 {
+            // Each has the conversation awake, and the other one has had it since.
+            let world = if n % 3 == 0 { &a } else { &b };
+            let said = world.say_in(conversation, &n.to_string()).await;
+            assert_eq!(world.answer(&said).await, "here");
+            let hears = async {
+                while let Ok(Some(item)) = follow.next().await {
+                    if matches!(&item, StreamItem::Event(event) if event.task == said.task && event.body.is_final()) {
+                        return;
+                    }
+                }
+                panic!("it is cut off");
+            };
+            tokio::time::timeout(Duration::from_millis(3 * LOOK_MS), hears).await.expect("it hears of it in the end");
+        }
+        let log = a.log(conversation).await;
+        check_log(&log);
+        // A life that does not know that it was shut out may begin a round, which is broken off; not one that acts.
+        assert!(model.call_count() == 13 || (!acts && model.call_count() < 26), "{} rounds", model.call_count());
+        for world in [a, b] {
+            world.kernel.stop().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_took_in_and_died_over_is_done_though_nobody_is_told() {
+    let model = Arc::new(ScriptedModel::saying("here"));
+    let store = MemoryStore::new();
+    let [owner, _other] = two_deaf_ones(&model, &store, false).await;
+    let first = owner.say("first").await;
+    owner.answer(&first).await;
+    let task = takes_in_and_dies(&store).await;
+    let ends = async {
+        while !store.task(Scope::Operator, task).await.expect("it is read").is_some_and(|row| row.state.is_ended()) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_millis(3 * LOOK_MS), ends).await.expect("it is done in the end");
+    check_log(&owner.log(first.conversation).await);
+    assert_eq!(model.call_count(), 2);
 }

@@ -1,8 +1,12 @@
-//! The tables beside the log are what a rebuild from the log makes of them.
+//! The tables beside the log are what a rebuild from the log makes of them; and of the tasks, what their events say when
+//! somebody else reads them: a rebuild makes the same mistakes again.
+
+use std::collections::BTreeMap;
 
 use annie_core::{
-    event::Scope,
-    ports::{Letters, Operations, Outbox, Records},
+    event::{Event, EventBody, Priority, Scope},
+    ids::{Seq, TaskId},
+    ports::{Letters, Log, Operations, Outbox, Records, TaskState},
     time::Micros,
 };
 
@@ -20,6 +24,77 @@ pub fn check(town: &Town) {
     }
     if before.len() != after.len() {
         town.watch.wrong(format!("the tables had {} rows, and the log makes {}", before.len(), after.len()));
+    }
+    check_tasks(town);
+}
+
+/// A task by its events.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    state: TaskState,
+    priority: Priority,
+    not_before: Option<Micros>,
+    started_at: Option<Micros>,
+    ended_at: Option<Micros>,
+    error: Option<String>,
+}
+
+impl Said {
+    /// The next event. Nothing changes what has ended.
+    fn take(&mut self, event: &Event) {
+        if self.ended_at.is_some() {
+            return;
+        }
+        match &event.body {
+            EventBody::TurnStarted { .. } => {
+                self.state = TaskState::Running;
+                self.started_at.get_or_insert(event.at);
+            }
+            EventBody::Suspended { .. } => self.state = TaskState::Suspended,
+            EventBody::Continued { .. } if self.started_at.is_some() => self.state = TaskState::Running,
+            EventBody::Continued { .. } => self.state = TaskState::Queued,
+            EventBody::Reprioritised { priority, .. } => self.priority = *priority,
+            EventBody::Deferred { until, .. } => self.not_before = Some(*until),
+            EventBody::Answered { .. } => self.state = TaskState::Completed,
+            EventBody::Cancelled { .. } => self.state = TaskState::Cancelled,
+            EventBody::Failed { code, .. } => (self.state, self.error) = (TaskState::Failed, Some(code.clone())),
+            _ => {}
+        }
+        self.ended_at = event.body.is_final().then_some(event.at);
+    }
+}
+
+fn check_tasks(town: &Town) {
+    let ever = Micros(i64::MAX);
+    let mut said: BTreeMap<TaskId, Said> = BTreeMap::new();
+    for conversation in now(town.data.conversations(Scope::Operator, ever, 10_000)) {
+        for event in now(town.data.events(Scope::Operator, conversation.id, Seq(0), u32::MAX)) {
+            if let EventBody::Received(inbound) = &event.body {
+                let (priority, not_before) = (inbound.priority, inbound.not_before);
+                let (started_at, ended_at) = (None, None);
+                let new = Said { state: TaskState::Queued, priority, not_before, started_at, ended_at, error: None };
+                said.insert(event.task, new);
+            } else if let Some(task) = said.get_mut(&event.task) {
+                task.take(&event);
+            }
+        }
+    }
+    for row in now(town.data.tasks(Scope::Operator, false, ever, 10_000)) {
+        let is = Said {
+            state: row.state,
+            priority: row.priority,
+            not_before: row.not_before,
+            started_at: row.started_at,
+            ended_at: row.ended_at,
+            error: row.error,
+        };
+        let said = said.remove(&row.id);
+        if said.as_ref() != Some(&is) {
+            town.watch.wrong(format!("the table of tasks says of {} {is:?}, and its events {said:?}", row.id));
+        }
+    }
+    for task in said.keys() {
+        town.watch.wrong(format!("the table of tasks does not know {task}"));
     }
 }
 
