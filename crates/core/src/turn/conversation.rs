@@ -264,13 +264,15 @@ impl Conversation {
         let at = self.at;
         let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
+        let until = turn.deferral.until;
         let calls = turn.fold(at, window_used, agent, body);
+        let is_put_off = turn.deferral.until != until;
         if calls > 0 {
             let from = window_start(at, &turn.limits);
             self.window.retain(|t| *t >= from);
             self.window.extend(std::iter::repeat_n(at, calls as usize));
         }
-        if matches!(body, EventBody::Deferred { .. }) {
+        if is_put_off {
             self.give_back_unheard(task);
             self.start_clocks();
         }

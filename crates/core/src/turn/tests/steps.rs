@@ -386,6 +386,7 @@ fn again(w: &mut World, n: usize) {
             | EventBody::Suspended { .. }
             | EventBody::Continued { .. }
             | EventBody::Reprioritised { .. }
+            | EventBody::Deferred { .. }
             | EventBody::DeadlinePassed { .. }
     );
     // What a running sub-agent stored is known to the log and not to a live Engine.
