@@ -19,7 +19,6 @@ mod plain;
 mod postgres_faults;
 mod postgres_only;
 mod postgres_tls;
-mod postgres_tls;
 mod records;
 mod remembered;
 mod sqlite_only;
