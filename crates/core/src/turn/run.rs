@@ -135,7 +135,8 @@ pub struct AgentRun {
     /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
-    /// The round that was begun on a backend that works by itself, as the log tells: a live Engine waits for its end.
+    /// The round that was begun on a backend that works by itself and has no end yet, as the log tells: a live Engine does not
+    /// read that, and waits for the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began: Option<u32>,
     /// How often each kind of failure came, where there is advice for it.
@@ -224,6 +225,7 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
+        self.began = None;
         self.usage.add(usage);
         if calls.is_empty() && text.trim().is_empty() {
             self.nudge();
@@ -274,6 +276,7 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
+        self.began = None;
         if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
             self.again();
         } else {
