@@ -174,8 +174,8 @@ async fn long_work_of_a_frustrated_person_is_lifted_and_the_log_says_why() {
     world.kernel.stop().await;
 }
 
-#[tokio::test]
-async fn a_word_into_a_running_turn_reaches_its_next_round_and_both_messages_end() {
+/// A world whose one model looks around and then answers, each round when the test lets it, and what it was asked so far.
+fn listening() -> (WorldParts, Arc<std::sync::Mutex<Vec<String>>>, Arc<tokio::sync::Semaphore>) {
     let (parts, order, gate) = one_slot();
     let heard: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
     let hears = heard.clone();
@@ -188,7 +188,13 @@ async fn a_word_into_a_running_turn_reaches_its_next_round_and_both_messages_end
             says("The blue one it is.")
         })
     });
-    let parts = WorldParts { model: Arc::new(crate::flow::scheduling::Gated { model, gate: gate.clone() }), ..parts };
+    let model = Arc::new(crate::flow::scheduling::Gated { model, gate: gate.clone() });
+    (WorldParts { model, ..parts }, heard, gate)
+}
+
+#[tokio::test]
+async fn a_word_into_a_running_turn_reaches_its_next_round_and_both_messages_end() {
+    let (parts, heard, gate) = listening();
     let world = parts.start().await;
     let long = world.say("choose a colour").await;
     eventually("the first round has begun", async || (!heard.lock().expect("not poisoned").is_empty()).then_some(()))
@@ -214,6 +220,45 @@ async fn a_word_into_a_running_turn_reaches_its_next_round_and_both_messages_end
     assert_eq!(world.answer(&long).await, "The blue one it is.");
     world.answer(&word).await;
     world.answer(&late).await;
+    let log = world.log(long.conversation).await;
+    let joined = log.iter().filter(|e| e.task == word.task && e.body == EventBody::Joined { into: long.task });
+    assert_eq!(joined.count(), 1, "the log says what it joined: {log:?}");
+    check_log(&log);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn a_word_into_a_turn_whose_process_dies_is_told_by_the_next_life_and_ends_once() {
+    let (parts, heard, gate) = listening();
+    let mut world = parts.start().await;
+    let long = world.say("choose a colour").await;
+    let rounds = async |n: usize| {
+        let begun = async || (heard.lock().expect("not poisoned").len() >= n).then_some(());
+        eventually("the round has begun", begun).await;
+    };
+    rounds(1).await;
+    let mut word = Submission::new(ann(), "test", "I prefer blue").within(long.conversation);
+    word.steer = true;
+    let word = world.kernel.submit(word).await.expect("taken");
+    eventually("it has joined", async || {
+        let log = world.log(long.conversation).await;
+        log.iter().any(|e| e.task == word.task && matches!(e.body, EventBody::Joined { .. })).then_some(())
+    })
+    .await;
+    world.kernel.crash().await;
+    world = parts.start().await;
+    rounds(2).await;
+    // This round answers without having heard it, so there is one more.
+    gate.add_permits(1);
+    rounds(3).await;
+    let (second, third) = {
+        let heard = heard.lock().expect("not poisoned");
+        (heard[1].clone(), heard[2].clone())
+    };
+    assert!(!second.contains("I prefer blue") && third.contains("I prefer blue"), "{second} / {third}");
+    gate.add_permits(10);
+    assert_eq!(world.answer(&long).await, "The blue one it is.");
+    assert!(world.answer(&word).await.starts_with("Taken up"));
     check_log(&world.log(long.conversation).await);
     world.kernel.stop().await;
 }
