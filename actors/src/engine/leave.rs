@@ -150,8 +150,10 @@ pub(super) async fn stay(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
 
 /// It leaves. What its agents have done since is stored; that may lead on, and its next life goes on with it.
 pub(super) async fn hibernate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
-    let later = state.leaving.take().map(|leaving| leaving.later).unwrap_or_default();
-    let mut leads_on = false;
+    let leaving = state.leaving.take();
+    // It had taken the answer to an earlier question for this one's, and went on.
+    let mut leads_on = leaving.is_none() && !state.conv.is_idle();
+    let later = leaving.map(|leaving| leaving.later).unwrap_or_default();
     for msg in later.into_iter().filter(|msg| matches!(msg, EngineMsg::AgentFinished { .. })) {
         leads_on = true;
         Box::pin(act(ctx, state, msg)).await?;
