@@ -366,7 +366,10 @@ impl Watch {
         if ["breaker ", "breakers "].iter().any(|actor| strike.site.starts_with(actor)) && strike.what == "Hang" {
             self.doors().blind();
         }
-        self.doors_unsure();
+        // What a model or the other side of a skill does is no change that its breaker's row might not tell.
+        if !["outage ", "model "].iter().any(|outside| strike.site.starts_with(outside)) {
+            self.doors_unsure();
+        }
     }
 
     /// Two processes have breakers of their own.

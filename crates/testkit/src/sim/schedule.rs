@@ -120,13 +120,19 @@ impl Schedule {
 
     /// A site is passed: the name of what strikes there, out of these, if anything does, and the dice for its details.
     pub fn pass<'a>(&self, site: &str, kinds: &[&'a str]) -> Option<(&'a str, Dice)> {
-        let dice = self.decide(site)?;
+        let per_mille = if self.may_strike(site) { self.per_mille } else { 0 };
+        self.pass_at(site, kinds, per_mille)
+    }
+
+    /// The same where somebody else chose how often it strikes there, in a thousand.
+    pub fn pass_at<'a>(&self, site: &str, kinds: &[&'a str], per_mille: u64) -> Option<(&'a str, Dice)> {
+        let dice = self.decide(site, per_mille)?;
         let kind = dice.of("kind").pick(kinds);
         self.note(site, kind.to_owned());
         Some((kind, dice))
     }
 
-    fn decide(&self, site: &str) -> Option<Dice> {
+    fn decide(&self, site: &str, per_mille: u64) -> Option<Dice> {
         let mut state = self.state.lock();
         if !state.is_armed {
             return None;
@@ -138,7 +144,7 @@ impl Schedule {
         let dice = self.dice.of("hit").of(site).nth(nth);
         let strikes = match &self.plan.only {
             Some(only) => only.contains(&(site.to_owned(), nth)),
-            None => self.may_strike(site) && dice.chance(self.per_mille),
+            None => dice.chance(per_mille),
         };
         strikes.then_some(dice)
     }
@@ -157,7 +163,8 @@ impl Schedule {
 
 impl Schedule {
     fn act(&self, site: &str, actions: &[FaultAction]) -> FaultAction {
-        let Some(dice) = self.decide(site) else { return FaultAction::Pass };
+        let per_mille = if self.may_strike(site) { self.per_mille } else { 0 };
+        let Some(dice) = self.decide(site, per_mille) else { return FaultAction::Pass };
         let action = match dice.of("kind").pick(actions) {
             FaultAction::Slow { .. } => {
                 let longest_ms = dice.of("long").pick(&SLOW_MS);

@@ -58,6 +58,10 @@ type Watcher = dyn Fn(Moment, &SkillCall, u32) + Send + Sync;
 
 /// How long a skill is down once it is, in milliseconds: one of these each time.
 const DOWN_MS: [u64; 3] = [1_000, 8_000, 40_000];
+/// Skills that go down in a run, and how often a call finds that one of these just did, in a thousand. A run has few calls,
+/// and a breaker opens only where several in a row fail.
+const FRAIL_PER_MILLE: u64 = 300;
+const OUTAGES_PER_MILLE: u64 = 250;
 
 /// What is outside: it outlives every process.
 pub struct SkillWorld {
@@ -132,7 +136,8 @@ impl SkillWorld {
     /// Whether a skill is down: then every call of it fails, which opens its breaker.
     fn is_down(&self, skill: &str) -> bool {
         let now_us = self.clock.monotonic_us();
-        let begins = self.schedule.pass(&format!("outage {skill}"), &["begins"]);
+        let per_mille = if self.dice.of("frail").of(skill).chance(FRAIL_PER_MILLE) { OUTAGES_PER_MILLE } else { 0 };
+        let begins = self.schedule.pass_at(&format!("outage {skill}"), &["begins"], per_mille);
         let mut state = self.state.lock();
         if let Some((_, dice)) = begins {
             state.down_until_us.insert(skill.to_owned(), now_us + 1_000 * dice.of("down").pick(&DOWN_MS));
