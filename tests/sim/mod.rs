@@ -57,7 +57,7 @@ fn tell(order: &Order, report: &Report) {
 }
 
 macro_rules! ranges {
-    ($($name:ident $first:literal)*) => {
+    ($(fn $name:ident() $first:literal)*) => {
         $(#[test]
         fn $name() {
             seeds($first * SEEDS_EACH, SEEDS_EACH);
@@ -66,14 +66,14 @@ macro_rules! ranges {
 }
 
 ranges! {
-    whatever_strikes_in_the_1st_range_of_seeds_the_invariants_hold 0
-    whatever_strikes_in_the_2nd_range_of_seeds_the_invariants_hold 1
-    whatever_strikes_in_the_3rd_range_of_seeds_the_invariants_hold 2
-    whatever_strikes_in_the_4th_range_of_seeds_the_invariants_hold 3
-    whatever_strikes_in_the_5th_range_of_seeds_the_invariants_hold 4
-    whatever_strikes_in_the_6th_range_of_seeds_the_invariants_hold 5
-    whatever_strikes_in_the_7th_range_of_seeds_the_invariants_hold 6
-    whatever_strikes_in_the_8th_range_of_seeds_the_invariants_hold 7
+    fn whatever_strikes_in_the_1st_range_of_seeds_the_invariants_hold() 0
+    fn whatever_strikes_in_the_2nd_range_of_seeds_the_invariants_hold() 1
+    fn whatever_strikes_in_the_3rd_range_of_seeds_the_invariants_hold() 2
+    fn whatever_strikes_in_the_4th_range_of_seeds_the_invariants_hold() 3
+    fn whatever_strikes_in_the_5th_range_of_seeds_the_invariants_hold() 4
+    fn whatever_strikes_in_the_6th_range_of_seeds_the_invariants_hold() 5
+    fn whatever_strikes_in_the_7th_range_of_seeds_the_invariants_hold() 6
+    fn whatever_strikes_in_the_8th_range_of_seeds_the_invariants_hold() 7
 }
 
 #[test]
