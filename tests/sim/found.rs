@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+    atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
 };
 
 use annie_actors::Submission;
@@ -39,6 +39,39 @@ async fn a_message_whose_commit_lost_its_reply_comes_to_its_end_though_nobody_se
         tasks.first().filter(|task| task.state.is_ended()).cloned()
     })
     .await;
+    world.kernel.stop().await;
+}
+
+/// Its wake-up was lost, and the log cannot be asked what is open. Before, whoever cancelled it was told that it had ended.
+#[tokio::test]
+async fn a_message_that_its_engine_has_not_heard_of_can_be_cancelled() {
+    const ARMED: u8 = 1;
+    const CUT: u8 = 2;
+    let data = MemoryStore::new();
+    let state = Arc::new(AtomicU8::new(0));
+    let seen = state.clone();
+    let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("fine"))).hanging_when(|_, _| true));
+    let mut parts = WorldParts::with_model(model.clone());
+    parts.store = Arc::new(data.with_hook(Arc::new(move |point| match point {
+        StorePoint::Commit(_) if seen.compare_exchange(ARMED, CUT, SeqCst, SeqCst).is_ok() => {
+            StoreFault::LoseReply(StoreErrorKind::Unavailable)
+        }
+        StorePoint::Read("open_conversations") if seen.load(SeqCst) == CUT => {
+            StoreFault::Fail(StoreErrorKind::Unavailable)
+        }
+        _ => StoreFault::Pass,
+    })));
+    let world = parts.start().await;
+    let first = world.say("first").await;
+    model.called(1).await;
+    state.store(ARMED, SeqCst);
+    let second = Submission::new(ann(), "test", "second").within(first.conversation);
+    world.kernel.submit(second).await.expect_err("its reply is lost");
+    let open = data.tasks(Scope::Operator, true, Micros(i64::MAX), 10).await.expect("readable");
+    let second = open.iter().find(|task| task.id != first.task).expect("it is stored").id;
+    assert!(world.kernel.cancel(Scope::User(ann()), second, "ann").await.expect("it is there"), "it is not too late");
+    let end = world.final_of(first.conversation, second).await;
+    assert!(matches!(end, EventBody::Cancelled { .. }), "{end:?}");
     world.kernel.stop().await;
 }
 

@@ -373,15 +373,19 @@ async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<
     state.wakes_seen += 1;
     match event {
         Some(event) => take_in(state, &event),
-        None => {
-            let read = thaw::received_since(ctx, state).await?;
-            for event in &read.messages {
-                take_in(state, event);
-            }
-            all_known(state, read.to);
-        }
+        None => read_on(ctx, state).await?,
     }
     record::go_on(ctx, state).await
+}
+
+/// Takes in what the log has and nobody told.
+async fn read_on(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    let read = thaw::received_since(ctx, state).await?;
+    for event in &read.messages {
+        take_in(state, event);
+    }
+    all_known(state, read.to);
+    Ok(())
 }
 
 /// All messages up to a place are known.

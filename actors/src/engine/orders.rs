@@ -18,6 +18,10 @@ pub(super) async fn control(
     by: String,
     reply: oneshot::Sender<Controlled>,
 ) -> Result<(), NodeError> {
+    if !state.conv.is_open(task) && !state.conv.finished.contains(&task) {
+        // Its wake-up may have been lost. What follows from what is found follows with the control.
+        super::read_on(ctx, state).await?;
+    }
     // A message that joined another, or an order, has no rounds of its own to hold back or to hurry.
     let is_open = match control {
         Control::Cancel => state.conv.is_open(task),
@@ -37,6 +41,9 @@ pub(super) async fn control(
             // It is not done. Whoever asked gets no answer, and asks the life that owns the conversation.
             return Ok(());
         }
+    }
+    if !is_open {
+        record::go_on(ctx, state).await?;
     }
     // Whoever asked may have left.
     let _ = reply.send(if is_open { Controlled::Done } else { Controlled::TooLate });
