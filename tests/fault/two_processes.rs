@@ -31,7 +31,7 @@ use tempfile::TempDir;
 
 use crate::{
     server::{Server, Sse},
-    world::{World, WorldParts, ann, check_log, eventually},
+    world::{World, WorldParts, ann, check_log, come_back_after, eventually},
 };
 
 /// Two servers, each with a data folder of its own.
@@ -338,8 +338,7 @@ const LOOK_MS: u64 = 60_000;
 async fn two_deaf_ones(model: &Arc<ScriptedModel>, store: &MemoryStore, acts: bool) -> [World; 2] {
     let start = async |seed| {
         let mut parts = WorldParts::with_model(model.clone());
-        parts.store =
-            Arc::new(store.with_wakes(Arc::new(|| Box::pin(tokio::time::sleep(Duration::from_millis(LOOK_MS))))));
+        parts.store = Arc::new(store.with_wakes(Arc::new(|| Box::pin(come_back_after(LOOK_MS)))));
         parts.env = env::env(seed);
         parts.limits.hibernate_ms = 10 * LOOK_MS;
         parts.acts = acts;
@@ -398,7 +397,7 @@ async fn what_another_process_took_in_and_died_over_is_done_though_nobody_is_tol
     let task = takes_in_and_dies(&store).await;
     let ends = async {
         while !store.task(Scope::Operator, task).await.expect("it is read").is_some_and(|row| row.state.is_ended()) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            come_back_after(100).await;
         }
     };
     tokio::time::timeout(Duration::from_millis(3 * LOOK_MS), ends).await.expect("it is done in the end");
