@@ -62,6 +62,13 @@ pub enum ConversationsMsg {
         /// The message, if it is at hand.
         event: Option<Arc<Event>>,
     },
+    /// An Engine that leaves memory has found something open, or left it so: whoever owns the conversation is to go on with it.
+    Unfinished {
+        /// Which.
+        conversation: ConversationId,
+        /// Whose.
+        user: UserId,
+    },
     /// Wake-ups may have been lost: ask the log what is open.
     Rescan,
     /// Another process may have stored a message for a conversation that is awake here: ask the log.
@@ -146,6 +153,7 @@ impl Named for ConversationsMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Wake { .. } => "Wake",
+            Self::Unfinished { .. } => "Unfinished",
             Self::Rescan => "Rescan",
             Self::Woken => "Woken",
             Self::Doubt(_) => "Doubt",
@@ -268,6 +276,9 @@ impl Node for Conversations {
             ConversationsMsg::Wake { conversation, user, event } => {
                 wake(ctx, state, conversation, user, event).await;
             }
+            ConversationsMsg::Unfinished { conversation, user } => {
+                others::unfinished(ctx, state, conversation, user);
+            }
             ConversationsMsg::Rescan => {
                 state.wanted.all = true;
                 scan(ctx, state);
@@ -299,7 +310,8 @@ impl Node for Conversations {
             }
             ConversationsMsg::StartAgain(conversation) => {
                 state.tasks.remove(&Work::Backoff(conversation));
-                if state.seats.contains_key(&conversation) {
+                // One that something arrived for meanwhile lives already.
+                if state.seats.get(&conversation).is_some_and(|seat| seat.addr.is_none()) {
                     start(ctx, state, conversation).await;
                 }
             }

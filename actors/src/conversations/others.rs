@@ -15,7 +15,7 @@ use annie_core::{
 
 use super::{
     Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, DEPRIVED_MS_MIN, Work, quarantine,
-    room::{make_room, sleep, take_seat},
+    room::{come_back, make_room, sleep, take_seat},
     scan::broken,
     start, start_again,
     watch::watch,
@@ -146,6 +146,26 @@ pub(super) async fn fenced(
     }
 }
 
+/// A life left something open when it left memory. That is no message for this process: if another one has taken the
+/// conversation over meanwhile, it goes on there.
+pub(super) fn unfinished(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) {
+    match state.seats.get_mut(&conversation) {
+        Some(seat) if seat.is_elsewhere => watch(ctx, state, conversation, user),
+        Some(seat) => {
+            // Where nobody lives yet, whoever comes reads the log.
+            if seat.addr.as_ref().is_some_and(|addr| addr.tell(EngineMsg::Wake(None))) {
+                seat.wakes_sent += 1;
+            }
+        }
+        None => come_back(ctx, state, conversation, user),
+    }
+}
+
 /// Asks whose a conversation is that slept and would come back.
 pub(super) fn ask_back(
     ctx: &Context<Conversations>,
@@ -168,9 +188,8 @@ pub(super) async fn back(
     (conversation, user): (ConversationId, UserId),
     is_ours: Result<bool, StoreError>,
 ) {
-    state.tasks.remove(&Work::Back(conversation));
-    if state.seats.contains_key(&conversation) {
-        // A message brought it back.
+    if !state.tasks.remove(&Work::Back(conversation)) || state.seats.contains_key(&conversation) {
+        // A message brought it back, and it may even sleep again.
         return;
     }
     match is_ours {

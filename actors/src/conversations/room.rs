@@ -90,6 +90,34 @@ impl Room {
         }
         Some(sleeper)
     }
+
+    /// A conversation sleeps. It may sleep already, by what is not known any more.
+    fn put_to_sleep(&mut self, conversation: ConversationId, sleeper: Sleeper) {
+        self.rouse(conversation);
+        if let Some(until) = sleeper.until {
+            self.due.insert((until, conversation));
+        }
+        if let Some(turn) = sleeper.turn {
+            self.turns.insert((turn, conversation));
+        }
+        self.sleeping.insert(conversation, sleeper);
+    }
+
+    /// The next one whose time has come. It does not sleep any more.
+    fn next_due(&mut self, now: Micros) -> Option<(ConversationId, UserId)> {
+        let (_, conversation) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        Some((conversation, self.rouse(conversation)?.user))
+    }
+
+    /// Who has slept longest of those that take turns, and if only who slept long may come back, if it has. It does not sleep
+    /// any more.
+    fn next_turn(&mut self, now: Micros, only_long: bool) -> Option<(ConversationId, UserId)> {
+        let (since, conversation) = self.turns.first().copied()?;
+        if only_long && now.since_ms(since) < ASLEEP_MS_MAX {
+            return None;
+        }
+        Some((conversation, self.rouse(conversation)?.user))
+    }
 }
 
 fn is_full(state: &ConversationsState) -> bool {
@@ -108,6 +136,8 @@ pub(super) fn take_seat(
         return true;
     }
     state.room.rouse(conversation);
+    // Whatever is asked of it meant the time before.
+    state.tasks.remove(&Work::Back(conversation));
     if !is_full(state) {
         state.room.seats += 1;
         state.seats.insert(conversation, new_seat(user.clone(), cause, state.room.seats));
@@ -209,14 +239,10 @@ pub(super) fn sleep(
 ) {
     let Sleep { until, takes_turns, seq } = sleep;
     let turn = takes_turns.then(|| ctx.now());
-    if let Some(until) = until {
-        state.room.due.insert((until, conversation));
-    }
-    if let Some(turn) = turn {
-        state.room.turns.insert((turn, conversation));
+    state.room.put_to_sleep(conversation, Sleeper { user, until, turn, seq });
+    if takes_turns {
         set_round(ctx, state);
     }
-    state.room.sleeping.insert(conversation, Sleeper { user, until, turn, seq });
     set_rouse(ctx, state);
 }
 
@@ -240,8 +266,8 @@ pub(super) fn rouse(ctx: &Context<Conversations>, state: &mut ConversationsState
     state.tasks.remove(&Work::Rouse);
     state.room.rouse_at = None;
     let now = ctx.now();
-    while let Some((_, conversation)) = state.room.due.first().copied().filter(|(at, _)| *at <= now) {
-        come_back(ctx, state, conversation);
+    while let Some((conversation, user)) = state.room.next_due(now) {
+        come_back(ctx, state, conversation, user);
     }
     set_rouse(ctx, state);
 }
@@ -264,12 +290,8 @@ pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState
     let (now, is_wanted) = (ctx.now(), !state.room.waiting.is_empty());
     let free = state.wiring.limits.engines_max.saturating_sub(state.seats.len());
     for _ in 0..free.clamp(1, BACK_MAX) {
-        let first = state.room.turns.first().copied();
-        let Some((since, conversation)) = first else { break };
-        if is_wanted && now.since_ms(since) < ASLEEP_MS_MAX {
-            break;
-        }
-        come_back(ctx, state, conversation);
+        let Some((conversation, user)) = state.room.next_turn(now, is_wanted) else { break };
+        come_back(ctx, state, conversation, user);
     }
     press(ctx, state);
     if !state.room.turns.is_empty() || !state.room.waiting.is_empty() {
@@ -277,8 +299,13 @@ pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState
     }
 }
 
-fn come_back(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    if let Some(sleeper) = state.room.rouse(conversation) {
-        ask_back(ctx, state, conversation, sleeper.user);
-    }
+/// A conversation comes back that slept, or whose life left something open.
+pub(super) fn come_back(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    conversation: ConversationId,
+    user: UserId,
+) {
+    state.room.rouse(conversation);
+    ask_back(ctx, state, conversation, user);
 }
