@@ -138,9 +138,7 @@ impl Desk {
         if self.has_ended(task) {
             return;
         }
-        // What the table does not have has ended.
-        let after = stood.after.into_iter().filter(|other| self.owner_of(*other).is_some()).collect();
-        let entry: &mut Entry = self.enter(waiting, stood.not_before, after, now);
+        let entry: &mut Entry = self.enter(waiting, stood.not_before, stood.after, now);
         entry.is_held = stood.is_held;
         entry.stored_at = Some(now);
         if class == Priority::Realtime && !entry.is_blocked() {
@@ -154,6 +152,7 @@ impl Desk {
 pub(super) struct Stood {
     pub is_held: bool,
     pub not_before: Option<Micros>,
+    /// Open tasks of the same user.
     pub after: Vec<TaskId>,
 }
 

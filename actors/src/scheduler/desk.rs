@@ -229,9 +229,7 @@ impl Desk {
                 self.deferred.remove(&(until, task));
             }
             for other in &entry.after {
-                if let Some(waiters) = self.dependants.get_mut(other) {
-                    waiters.retain(|t| *t != task);
-                }
+                self.forget_waiter(*other, task);
             }
         }
         self.lobby.put(task, None, now);
@@ -251,11 +249,25 @@ impl Desk {
         let Some(entry) = self.entries.get_mut(&task) else { return };
         for other in ended {
             entry.after.remove(other);
-            if let Some(waiters) = self.dependants.get_mut(other) {
-                waiters.retain(|t| *t != task);
-            }
+        }
+        for other in ended {
+            self.forget_waiter(*other, task);
         }
         self.settle(task, now);
+    }
+
+    /// Nothing is kept of a task that nobody waits for: one that was never known here does not end here either.
+    fn forget_waiter(&mut self, other: TaskId, waiter: TaskId) {
+        let Some(waiters) = self.dependants.get_mut(&other) else { return };
+        waiters.retain(|task| *task != waiter);
+        if waiters.is_empty() {
+            self.dependants.remove(&other);
+        }
+    }
+
+    /// How many tasks somebody waits for.
+    pub fn awaited(&self) -> usize {
+        self.dependants.len()
     }
 
     /// Whether a task of a user's conversation works, or is about to. Before the open tasks are known nobody is turned away.

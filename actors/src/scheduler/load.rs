@@ -2,11 +2,14 @@
 //! somebody is refused, because a message may be lost; and when other processes have stored something. Read by a tracked task;
 //! nothing polls.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use annie_core::{
     event::{Priority, Scope},
-    ids::TaskId,
+    ids::{TaskId, UserId},
     ports::{Records, StoreError, TaskRow, TaskState},
     queue::Waiting,
     time::Micros,
@@ -161,17 +164,22 @@ impl Desk {
         for task in gone.into_iter().chain(gone_aside) {
             self.leave(task, false, now);
         }
-        // Oldest first, so that what a task waits for is known before it; and equals stand in the order of their coming.
-        for row in rows.into_iter().rev() {
-            if takes_no_place(&row, &open) {
-                self.set_aside(row.id, row.user, now);
+        // What the table does not have has ended; and what it has comes in with this look, in whichever order: a task may be
+        // older by its row than what it waits for, if another clock wrote that.
+        let owners: HashMap<TaskId, &UserId> = rows.iter().map(|row| (row.id, &row.user)).collect();
+        let was_unsure = self.is_unsure;
+        // Oldest first: equals stand in the order of their coming.
+        for row in rows.iter().rev() {
+            if takes_no_place(row, &open) {
+                self.set_aside(row.id, row.user.clone(), now);
                 continue;
             }
-            let waiting = self.waiting_of(&row);
-            let stood =
-                Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after: row.after };
-            self.remember(waiting, stood, now);
+            let is_open = |other: &&TaskId| owners.get(other).copied().or(self.owner_of(**other)) == Some(&row.user);
+            let after = row.after.iter().filter(is_open).copied().collect();
+            let stood = Stood { is_held: row.state == TaskState::Suspended, not_before: row.not_before, after };
+            self.remember(self.waiting_of(row), stood, now);
         }
+        self.is_unsure = was_unsure;
         self.stop_waiting_for_ended(&open, began, now);
         let entries = &self.entries;
         self.leases.keep_marks(|task| entries.contains_key(&task));

@@ -168,7 +168,7 @@ impl Desk {
             .collect();
         json!({
             "loaded": self.is_loaded, "tasks": self.entries.len(), "waiting": self.lobby.len(), "depth": depth,
-            "deferred": self.deferred.len(), "granted": self.granted, "backends": self.backends(),
+            "deferred": self.deferred.len(), "awaited": self.awaited(), "granted": self.granted, "backends": self.backends(),
         })
     }
 

@@ -182,6 +182,43 @@ async fn a_task_of_another_process_is_waited_for_and_one_that_ended_long_ago_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_waits_for_one_that_is_younger_by_its_row_since_another_clock_wrote_that() {
+    let parts = Parts::of(&[("gpu", 2)]);
+    let start = annie_testkit::env::TestClock::START;
+    *parts.table.rows.lock() = vec![
+        row(1, TaskState::Queued, start.plus_ms(2_000), json!({})),
+        row(2, TaskState::Queued, start.plus_ms(1_000), json!({"after": [task(1), task(3), task(99)]})),
+        row(3, TaskState::Queued, start.plus_ms(3_000), json!({"user": "bob"})),
+    ];
+    let world = parts.start().await;
+    let readings = world.table.readings();
+    let mut second = world.ask(2, NORMAL, &[]).await;
+    world.pass_ms(1_500).await;
+    assert!(world.waits(&mut second).await, "the first is open");
+    assert_eq!(world.table.readings(), readings, "the table has said all that there is to know");
+    world.tell(SchedulerMsg::Ended { task: task(1) });
+    world.granted(&mut second).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_tasks_that_were_never_known_and_that_nobody_waits_for_any_more() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let awaited = async || world.view().await["awaited"].as_u64();
+    for n in 1..=3 {
+        world.admit(New { after: vec![90 + n], ..New::of(n, NORMAL) }).await.expect("room");
+    }
+    world.tell(SchedulerMsg::Forget { task: task(3) });
+    world.until("it is known that they have ended", async || (awaited().await == Some(0)).then_some(())).await;
+    let start = world.now();
+    world.table.rows.lock().push(row(8, TaskState::Queued, start, json!({})));
+    world.admit(New { after: vec![8], ..New::of(4, NORMAL) }).await.expect("room");
+    assert_eq!(awaited().await, Some(1));
+    world.tell(SchedulerMsg::Forget { task: task(4) });
+    world.heard().await;
+    assert_eq!(awaited().await, Some(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_that_another_process_ended_takes_no_place_any_more() {
     let world = Parts::of(&[("gpu", 1)]).start().await;
     let _busy = world.take(99, NORMAL, &[]).await;
