@@ -8,7 +8,13 @@
 
 mod late;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use annie_core::{
     event::{Event, EventBody},
@@ -101,6 +107,8 @@ pub struct LogArgs {
     pub conversations: Handle<ConversationsMsg>,
     /// Who works on what the log leads to beside the conversations.
     pub keepers: Keepers,
+    /// Whether a life before this one began.
+    pub has_lived: Arc<AtomicBool>,
 }
 
 /// Who works on what the log leads to beside the conversations: on rows that are stored with it, of which each hears that there is
@@ -146,9 +154,10 @@ impl Node for LogWriter {
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut LogState) -> Result<(), NodeError> {
-        // A former life may have committed a message and died before it woke the engine. At the first start nobody lives
-        // there yet, and the boot scan does it.
-        if state.args.conversations.tell(ConversationsMsg::Rescan) {
+        // A former life may have committed a message and died before it woke the engine. If nobody lives there, its next life
+        // scans the log; and before the first life there was nobody who could leave anything.
+        if state.args.has_lived.swap(true, Relaxed) {
+            state.args.conversations.tell(ConversationsMsg::Rescan);
             state.late.expect_anything(ctx.me());
         }
         // And a final word, a letter or an operation, before it told who works on them.

@@ -212,15 +212,16 @@ impl Kernel {
 
 /// The log, and who works on what is stored beside the conversations.
 fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
-    let wiring = wiring.clone();
+    let (wiring, has_lived) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
     let infra = ChildSpec::permanent::<Supervisor>("infra", move || {
         let (notifier, letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone());
-        let wiring = wiring.clone();
+        let (wiring, has_lived) = (wiring.clone(), has_lived.clone());
         let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
             store: wiring.store.clone(),
             hub: wiring.hub.clone(),
             conversations: wiring.conversations.clone(),
             keepers: keepers(&wiring),
+            has_lived: has_lived.clone(),
         });
         let children = vec![
             log,
