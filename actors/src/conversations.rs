@@ -20,6 +20,7 @@ use annie_core::{
     event::{Event, ResumeCause},
     ids::{ConversationId, Incarnation, TaskId, UserId},
     ports::StoreError,
+    time::Micros,
 };
 use others::{Looked, Whose};
 use quarantine::{park_open, parked, quarantine};
@@ -211,6 +212,8 @@ pub(crate) struct ConversationsState {
     tasks: Tasks<Work>,
     /// Another process was heard while it was looked what others did.
     look_again: bool,
+    /// When it was looked last, by the monotonic clock, what others have left lying.
+    strays_at: Option<Micros>,
     /// Before the first scan is done, what is open was open when the process started.
     booted: bool,
     /// Whom the next scan wakes, and whom the one under way.
@@ -254,6 +257,7 @@ impl Node for Conversations {
             watch: Watch::default(),
             tasks: Tasks::of(ctx.cell()),
             look_again: false,
+            strays_at: None,
             booted: false,
             wanted: Wanted::default(),
             scanning: Wanted::default(),
@@ -262,6 +266,7 @@ impl Node for Conversations {
 
     async fn ready(ctx: &Context<Self>, state: &mut ConversationsState) -> Result<(), NodeError> {
         state.wanted.all = true;
+        state.strays_at = Some(watch::steady(ctx));
         scan(ctx, state);
         others::listen(ctx, state);
         Ok(())

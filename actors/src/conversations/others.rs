@@ -8,17 +8,17 @@ use std::{
 
 use annie_core::{
     event::Scope,
-    ids::{ConversationId, Incarnation, NodeIncarnation, UserId},
+    ids::{ConversationId, Incarnation, NodeIncarnation, Seq, UserId},
     ports::{ConversationRow, Store, StoreError},
     time::Micros,
 };
 
 use super::{
     Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, DEPRIVED_MS_MIN, Work, quarantine,
-    room::{come_back, make_room, sleep, take_seat},
-    scan::broken,
+    room::{self, come_back, make_room, sleep, take_seat},
+    scan::{broken, scan},
     start, start_again,
-    watch::watch,
+    watch::{Due, steady, watch},
 };
 use crate::{
     engine::{EngineMsg, Sleep},
@@ -34,7 +34,9 @@ const WHOSE_MS_MAX: u64 = 5_000;
 const WOKEN_MS_MIN: u64 = 100;
 /// How long a process that took a message in has for claiming its conversation, in milliseconds. It takes a few; whoever
 /// looked sooner would begin what the other begins, too.
-const CLAIM_MS_MAX: u64 = 1_000;
+pub(super) const CLAIM_MS_MAX: u64 = 1_000;
+/// From one look for what others left lying to the next, in milliseconds.
+const STRAYS_MS: u64 = 60_000;
 /// Conversations among which it is looked for those that others have taken over lately: the newest of all.
 const NEWEST_MAX: u32 = 500;
 
@@ -57,6 +59,8 @@ pub struct Looked {
     elsewhere: Vec<(ConversationId, Incarnation, bool)>,
     /// Those that are ours and have something open.
     open: Vec<ConversationId>,
+    /// Those that sleep, and do not know of something that is open.
+    news: Vec<ConversationId>,
 }
 
 /// Asks the store, within a time.
@@ -135,7 +139,7 @@ pub(super) async fn fenced(
             tracing::info!(%conversation, "another process owns the conversation now");
             let user = seat.user.clone();
             state.seats.remove(&conversation);
-            watch(ctx, state, conversation, user);
+            watch(ctx, state, conversation, user, Due::AtOnce);
             make_room(ctx, state).await;
         }
         Err(error) => {
@@ -155,7 +159,7 @@ pub(super) fn unfinished(
     user: UserId,
 ) {
     match state.seats.get_mut(&conversation) {
-        Some(seat) if seat.is_elsewhere => watch(ctx, state, conversation, user),
+        Some(seat) if seat.is_elsewhere => watch(ctx, state, conversation, user, Due::AtOnce),
         Some(seat) => {
             // Where nobody lives yet, whoever comes reads the log.
             if seat.addr.as_ref().is_some_and(|addr| addr.tell(EngineMsg::Wake(None))) {
@@ -198,7 +202,7 @@ pub(super) async fn back(
                 start(ctx, state, conversation).await;
             }
         }
-        Ok(false) => watch(ctx, state, conversation, user),
+        Ok(false) => watch(ctx, state, conversation, user, Due::AtOnce),
         Err(error) => {
             tracing::warn!(%conversation, %error, "it is not known whose a conversation is that slept");
             let until = Some(ctx.now().later_ms(DEPRIVED_MS_MAX));
@@ -235,22 +239,29 @@ pub(super) fn heard(ctx: &Context<Conversations>, state: &mut ConversationsState
     } else {
         look(ctx, state);
     }
+    let now = steady(ctx);
+    if state.strays_at.is_none_or(|at| now.since_ms(at) >= STRAYS_MS) {
+        state.strays_at = Some(now);
+        state.wanted.others = true;
+        scan(ctx, state);
+    }
 }
 
-/// Looks what others did to the conversations that are awake here: one of them may have taken it over, or have died before it
-/// could. What nobody here is awake for is its own process's, or is found at the next start.
+/// Looks what others did to the conversations that are awake or sleep here: one of them may have taken it over, or have died
+/// before it could. What is neither is its own process's, or is found by a scan.
 fn look(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.look_again = false;
     let awake = state.seats.iter().filter_map(|(id, seat)| Some((*id, seat.addr.as_ref()?.incarnation)));
     let awake: BTreeMap<ConversationId, Incarnation> = awake.collect();
-    if awake.is_empty() {
+    let asleep = state.room.asleep();
+    if awake.is_empty() && asleep.is_empty() {
         return;
     }
     let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
     state.tasks.spawn(Work::Look, async move {
         // A life that is older than this has its claim.
         tokio::time::sleep(Duration::from_millis(CLAIM_MS_MAX)).await;
-        let seen = ask("conversations", seen(store.as_ref(), node, awake)).await;
+        let seen = ask("conversations", seen(store.as_ref(), node, awake, asleep)).await;
         me.tell(ConversationsMsg::Looked(seen));
     });
 }
@@ -259,11 +270,18 @@ async fn seen(
     store: &dyn Store,
     node: NodeIncarnation,
     mut awake: BTreeMap<ConversationId, Incarnation>,
+    asleep: BTreeMap<ConversationId, Seq>,
 ) -> Result<Looked, StoreError> {
     let open: HashSet<ConversationId> = store.open_conversations().await?.into_iter().map(|(id, _)| id).collect();
     let mut looked = Looked::default();
-    for row in newest(store).await?.iter().filter(|row| row.owner.is_some_and(|owner| owner != node)) {
-        if let Some(incarnation) = awake.remove(&row.id) {
+    for row in newest(store).await? {
+        let has_news = asleep.get(&row.id).is_some_and(|known| row.last_seq > *known);
+        if has_news && open.contains(&row.id) {
+            looked.news.push(row.id);
+        }
+        if row.owner.is_some_and(|owner| owner != node)
+            && let Some(incarnation) = awake.remove(&row.id)
+        {
             looked.elsewhere.push((row.id, incarnation, open.contains(&row.id)));
         }
     }
@@ -288,7 +306,7 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
         let user = seat.user.clone();
         state.wiring.hub.publish(conversation, Live::Unsure);
         if is_open {
-            watch(ctx, state, conversation, user);
+            watch(ctx, state, conversation, user, Due::AtOnce);
         }
     }
     for conversation in seen.open {
@@ -298,6 +316,9 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
         {
             seat.wakes_sent += 1;
         }
+    }
+    for conversation in seen.news {
+        room::rouse_one(ctx, state, conversation);
     }
     if state.look_again {
         look(ctx, state);

@@ -14,7 +14,9 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{Conversations, ConversationsMsg, ConversationsState, Work, new_seat, others::ask_back, wake};
+use super::{
+    Conversations, ConversationsMsg, ConversationsState, Work, new_seat, others::ask_back, wake, watch::steady,
+};
 use crate::{
     engine::{EngineMsg, Sleep},
     observe::Context,
@@ -28,8 +30,11 @@ const ROUND_MS: u64 = 1_000;
 const BACK_MAX: usize = 100;
 /// Who has slept for so long waits for room like those who come for the first time, in milliseconds.
 const ASLEEP_MS_MAX: u64 = 60_000;
+/// It is looked whose time has come at least as often while anybody sleeps, in milliseconds: the clock may have been set
+/// forward.
+const ROUSE_MS_MAX: u64 = 30_000;
 
-/// Who waits, who is asked, who sleeps.
+/// Who waits, who is asked, who sleeps. The times of asking and of taking turns are the monotonic clock's.
 #[derive(Default)]
 pub(super) struct Room {
     /// Conversations for which there was no room, in the order of their coming.
@@ -74,6 +79,16 @@ impl Room {
         self.sleeping.get(&conversation).is_some_and(|sleeper| sleeper.seq >= seq)
     }
 
+    /// Those that sleep, and the last event that each knows.
+    pub fn asleep(&self) -> BTreeMap<ConversationId, Seq> {
+        self.sleeping.iter().map(|(conversation, sleeper)| (*conversation, sleeper.seq)).collect()
+    }
+
+    /// Those that sleep or wait for room.
+    pub fn all(&self) -> BTreeSet<ConversationId> {
+        self.sleeping.keys().copied().chain(self.waiting.iter().map(|(conversation, ..)| *conversation)).collect()
+    }
+
     /// An Engine has answered, or never will.
     pub fn has_answered(&mut self, conversation: ConversationId) {
         self.asked.remove(&conversation);
@@ -105,18 +120,25 @@ impl Room {
 
     /// The next one whose time has come. It does not sleep any more.
     fn next_due(&mut self, now: Micros) -> Option<(ConversationId, UserId)> {
-        let (_, conversation) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
-        Some((conversation, self.rouse(conversation)?.user))
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, conversation) = self.due.pop_first()?;
+            if let Some(sleeper) = self.rouse(conversation) {
+                return Some((conversation, sleeper.user));
+            }
+        }
+        None
     }
 
-    /// Who has slept longest of those that take turns, and if only who slept long may come back, if it has. It does not sleep
-    /// any more.
+    /// Who has slept longest of those that take turns; if only who slept for long may come back, nobody else. It does not
+    /// sleep any more.
     fn next_turn(&mut self, now: Micros, only_long: bool) -> Option<(ConversationId, UserId)> {
-        let (since, conversation) = self.turns.first().copied()?;
-        if only_long && now.since_ms(since) < ASLEEP_MS_MAX {
-            return None;
+        while self.turns.first().is_some_and(|(since, _)| !only_long || now.since_ms(*since) >= ASLEEP_MS_MAX) {
+            let (_, conversation) = self.turns.pop_first()?;
+            if let Some(sleeper) = self.rouse(conversation) {
+                return Some((conversation, sleeper.user));
+            }
         }
-        Some((conversation, self.rouse(conversation)?.user))
+        None
     }
 }
 
@@ -170,7 +192,7 @@ pub(super) fn press(ctx: &Context<Conversations>, state: &mut ConversationsState
         state.room.to_ask.clear();
         return;
     }
-    let now = ctx.now();
+    let now = steady(ctx);
     if state.room.to_ask.is_empty() && state.room.asked.is_empty() {
         if state.room.asked_at.is_some_and(|at| now < at.later_ms(ROUND_MS)) {
             // They have all just said no.
@@ -238,7 +260,7 @@ pub(super) fn sleep(
     sleep: Sleep,
 ) {
     let Sleep { until, takes_turns, seq } = sleep;
-    let turn = takes_turns.then(|| ctx.now());
+    let turn = takes_turns.then(|| steady(ctx));
     state.room.put_to_sleep(conversation, Sleeper { user, until, turn, seq });
     if takes_turns {
         set_round(ctx, state);
@@ -253,7 +275,8 @@ fn set_rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
         return;
     }
     state.room.rouse_at = Some(at);
-    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(ctx.now()) + 1));
+    let wait_ms = (at.since_ms(ctx.now()) + 1).min(ROUSE_MS_MAX);
+    let (me, wait) = (ctx.me(), Duration::from_millis(wait_ms));
     state.tasks.spawn(Work::Rouse, async move {
         tokio::time::sleep(wait).await;
         // If nobody lives there, its next life scans the log.
@@ -287,7 +310,8 @@ fn set_round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
 /// for, and otherwise one. Who has slept long comes back all the same.
 pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.tasks.remove(&Work::Round);
-    let (now, is_wanted) = (ctx.now(), !state.room.waiting.is_empty());
+    rouse(ctx, state);
+    let (now, is_wanted) = (steady(ctx), !state.room.waiting.is_empty());
     let free = state.wiring.limits.engines_max.saturating_sub(state.seats.len());
     for _ in 0..free.clamp(1, BACK_MAX) {
         let Some((conversation, user)) = state.room.next_turn(now, is_wanted) else { break };
@@ -296,6 +320,13 @@ pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState
     press(ctx, state);
     if !state.room.turns.is_empty() || !state.room.waiting.is_empty() {
         set_round(ctx, state);
+    }
+}
+
+/// A conversation that sleeps comes back before its time.
+pub(super) fn rouse_one(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
+    if let Some(sleeper) = state.room.rouse(conversation) {
+        ask_back(ctx, state, conversation, sleeper.user);
     }
 }
 
@@ -308,4 +339,61 @@ pub(super) fn come_back(
 ) {
     state.room.rouse(conversation);
     ask_back(ctx, state, conversation, user);
+}
+
+#[cfg(test)]
+mod tests {
+    use annie_core::ports::Entropy;
+    use annie_testkit::env::SeededEntropy;
+
+    use super::*;
+
+    fn conversation(n: u64) -> ConversationId {
+        ConversationId::for_key(&UserId::new("ann").unwrap(), &n.to_string())
+    }
+
+    /// The books agree: who is due or has a turn sleeps, and by that time.
+    fn check(room: &Room) {
+        let due = room.sleeping.iter().filter_map(|(id, sleeper)| Some((sleeper.until?, *id)));
+        assert_eq!(room.due, due.collect());
+        let turns = room.sleeping.iter().filter_map(|(id, sleeper)| Some((sleeper.turn?, *id)));
+        assert_eq!(room.turns, turns.collect());
+    }
+
+    #[test]
+    fn in_whatever_order_conversations_go_to_sleep_and_come_back_nothing_is_left_of_who_came_back() {
+        for seed in 0..50 {
+            let (random, mut room) = (SeededEntropy::new(seed), Room::default());
+            let below = |n: u64| random.next_u64() % n;
+            let time = || Micros(i64::try_from(below(200)).unwrap() * 1_000_000);
+            for _ in 0..200 {
+                let id = conversation(below(5));
+                match below(5) {
+                    0 | 1 => {
+                        let (until, turn) = ((below(2) == 0).then(time), (below(2) == 0).then(time));
+                        let user = UserId::new("ann").unwrap();
+                        room.put_to_sleep(id, Sleeper { user, until, turn, seq: Seq(0) });
+                        assert!(room.sleeps(id, Seq(0)));
+                    }
+                    2 => {
+                        room.rouse(id);
+                        assert!(!room.sleeps(id, Seq(0)));
+                    }
+                    3 => {
+                        let now = time();
+                        while let Some((id, _)) = room.next_due(now) {
+                            assert!(!room.sleeps(id, Seq(0)));
+                        }
+                        assert!(room.due.first().is_none_or(|(at, _)| *at > now));
+                    }
+                    _ => {
+                        let (now, before) = (time(), room.sleeping());
+                        let back = room.next_turn(now, true);
+                        assert_eq!(room.sleeping(), before - usize::from(back.is_some()));
+                    }
+                }
+                check(&room);
+            }
+        }
+    }
 }

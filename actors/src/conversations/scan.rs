@@ -8,22 +8,31 @@ use annie_core::{
     ports::{StoreError, StoreErrorKind},
 };
 
-use super::{Conversations, ConversationsMsg, ConversationsState, Work, room::take_seat, wake, watch::watch};
+use super::{
+    Conversations, ConversationsMsg, ConversationsState, Work,
+    room::take_seat,
+    wake,
+    watch::{Due, watch},
+};
 use crate::{observe::Context, tasks::caught};
 
 /// How long the log may take to say what is open, in milliseconds.
 const SCAN_MS_MAX: u64 = 30_000;
 
-/// Whom a scan wakes: of what is open everything, or only what is in doubt.
+/// Whom a scan wakes, of what is open.
 #[derive(Default)]
 pub(super) struct Wanted {
+    /// Everything: a wake-up of this process may have been lost.
     pub all: bool,
+    /// What other processes may have left lying.
+    pub others: bool,
+    /// What may be stored of which nobody was told.
     pub doubted: BTreeSet<ConversationId>,
 }
 
 impl Wanted {
     fn is_nobody(&self) -> bool {
-        !self.all && self.doubted.is_empty()
+        !self.all && !self.others && self.doubted.is_empty()
     }
 }
 
@@ -63,6 +72,7 @@ pub(super) async fn scanned(
             tracing::error!(error = %e, "the log could not be scanned for open conversations, trying again");
             state.booted = !first;
             state.wanted.all |= state.scanning.all;
+            state.wanted.others |= state.scanning.others;
             state.wanted.doubted.append(&mut state.scanning.doubted);
             let me = ctx.me();
             state.tasks.spawn(Work::ScanLater, async move {
@@ -73,15 +83,19 @@ pub(super) async fn scanned(
         }
     };
     let wanted = std::mem::take(&mut state.scanning);
+    let here = if wanted.others { state.room.all() } else { BTreeSet::new() };
     for (conversation, user) in open {
         let is_doubted = wanted.doubted.contains(&conversation);
+        let is_known = state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation);
         if !wanted.all && !is_doubted {
+            if wanted.others && !is_known && !here.contains(&conversation) {
+                watch(ctx, state, conversation, user, Due::IfItStays);
+            }
             continue;
         }
-        let is_known = state.seats.contains_key(&conversation) || state.quarantine.contains_key(&conversation);
         if !first && !is_doubted && !is_known {
             // Another process may be at it.
-            watch(ctx, state, conversation, user);
+            watch(ctx, state, conversation, user, Due::AtOnce);
             continue;
         }
         if take_seat(ctx, state, conversation, &user, first.then_some(ResumeCause::Restart)) {

@@ -2,7 +2,7 @@
 //! lie there. One task looks at all of them, so that a thousand cost the store little more than one.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use annie_core::{
 
 use super::{
     Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, Work,
-    others::{ask_within, newest},
+    others::{self, ask_within, newest},
     wake,
 };
 use crate::{observe::Context, scheduler::open_tasks};
@@ -24,8 +24,12 @@ use crate::{observe::Context, scheduler::open_tasks};
 const LOOK_MS_MAX: u64 = 30_000;
 /// From one look to the next, at least; what is due that soon is looked at together. In milliseconds.
 const LOOKS_MS_MIN: u64 = 1_000;
+/// Conversations of one look, of which those that are not among the newest are read one by one. The others wait for the next.
+const LOOK_MAX: usize = 1_000;
+/// How long a process has for claiming what it may have just taken in, in milliseconds: twice what others leave it.
+const CLAIM_MS_MAX: u64 = 2 * others::CLAIM_MS_MAX;
 
-/// Those that are watched.
+/// Those that are watched. All its times are the monotonic clock's: whoever sets the other one back makes nobody wait.
 #[derive(Default)]
 pub(super) struct Watch {
     all: BTreeMap<ConversationId, Watched>,
@@ -47,6 +51,17 @@ struct Watched {
     due_at: Micros,
     /// Where it was at the last look, if something was due there and nothing was heard of its owner.
     was: Option<Place>,
+    /// What is open in it may be a neighbour's that is about to claim it, and is not taken at once.
+    is_patient: bool,
+}
+
+/// Why a conversation is watched that is nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// A message of this process may have been lost on its way: it is brought back at once.
+    AtOnce,
+    /// Its message came to a process that may be about to claim it: it is brought back if it stays where it is.
+    IfItStays,
 }
 
 /// Whose turn at writing it is, and the last event.
@@ -57,8 +72,8 @@ type Place = (Epoch, Seq);
 enum Standing {
     /// Nothing is open in it.
     Done,
-    /// It is this process's, up to this event, or nobody's.
-    Ours(Seq),
+    /// It is this process's, or nobody's.
+    Ours(Place),
     /// Another's, which lives, as far as is known, or has nothing to do there.
     Theirs,
     /// Another's, of which nothing is heard, though something is due there.
@@ -76,13 +91,27 @@ pub(super) fn watch(
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
+    due: Due,
 ) {
-    if state.watch.all.contains_key(&conversation) {
-        return;
+    let (now, is_patient) = (steady(ctx), due == Due::IfItStays);
+    match state.watch.all.entry(conversation) {
+        Entry::Occupied(mut known) => {
+            let known = known.get_mut();
+            if is_patient || !known.is_patient {
+                return;
+            }
+            (known.is_patient, known.due_at) = (false, now);
+        }
+        Entry::Vacant(free) => {
+            free.insert(Watched { user, due_at: now, was: None, is_patient });
+        }
     }
-    let now = ctx.now();
-    state.watch.all.insert(conversation, Watched { user, due_at: now, was: None });
     set(ctx, state, now);
+}
+
+/// The time by the monotonic clock.
+pub(super) fn steady(ctx: &Context<Conversations>) -> Micros {
+    Micros(i64::try_from(ctx.env().clock.monotonic_us()).unwrap_or(i64::MAX))
 }
 
 /// Sets the timer of the next look, unless it goes off in time already.
@@ -96,7 +125,7 @@ fn set(ctx: &Context<Conversations>, state: &mut ConversationsState, at: Micros)
         return;
     }
     state.watch.set_at = Some(at);
-    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(ctx.now())));
+    let (me, wait) = (ctx.me(), Duration::from_millis(at.since_ms(steady(ctx))));
     state.tasks.spawn(Work::WatchLater, async move {
         tokio::time::sleep(wait).await;
         // If nobody lives there, its next life scans the log.
@@ -115,22 +144,24 @@ fn set_for_all(ctx: &Context<Conversations>, state: &mut ConversationsState) {
 pub(super) fn look(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.tasks.remove(&Work::WatchLater);
     state.watch.set_at = None;
-    let now = ctx.now();
+    let now = steady(ctx);
     let seats = &state.seats;
     let is_here = |id: &ConversationId| seats.get(id).is_some_and(|seat| seat.addr.is_some() && !seat.is_elsewhere);
     state.watch.all.retain(|id, _| !is_here(id));
     let soon = now.later_ms(LOOKS_MS_MIN);
-    let due = state.watch.all.iter().filter(|(_, watched)| watched.due_at <= soon).map(|(id, _)| *id);
-    let due: Vec<ConversationId> = due.collect();
+    let due = state.watch.all.iter().map(|(id, watched)| (watched.due_at, *id)).filter(|(at, _)| *at <= soon);
+    let mut due: Vec<(Micros, ConversationId)> = due.collect();
+    due.sort_unstable();
+    due.truncate(LOOK_MAX);
     if due.is_empty() {
         set_for_all(ctx, state);
         return;
     }
     state.watch.looked_at = Some(now);
     let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
-    let patience_ms = patience_ms(state);
+    let (due, wall, patience_ms) = (due.into_iter().map(|(_, id)| id).collect(), ctx.now(), patience_ms(state));
     state.tasks.spawn(Work::Watch, async move {
-        let look = seen(store.as_ref(), node, due, now, patience_ms);
+        let look = seen(store.as_ref(), node, due, wall, patience_ms);
         let seen = ask_within(LOOK_MS_MAX, "what others do", look).await;
         me.tell(ConversationsMsg::Watched(seen));
     });
@@ -143,7 +174,7 @@ pub(super) async fn looked(
     seen: Result<Seen, StoreError>,
 ) {
     state.tasks.remove(&Work::Watch);
-    let now = ctx.now();
+    let now = steady(ctx);
     let again_at = now.later_ms(patience_ms(state));
     let Seen(seen) = seen.unwrap_or_else(|error| {
         tracing::warn!(%error, "it is not known what other processes do");
@@ -158,7 +189,11 @@ pub(super) async fn looked(
         watched.due_at = again_at;
         let is_done = match standing {
             Standing::Done => true,
-            Standing::Ours(seq) if state.room.sleeps(conversation, seq) => true,
+            Standing::Ours((_, seq)) if state.room.sleeps(conversation, seq) => true,
+            Standing::Ours(place) if watched.is_patient && watched.was.replace(place) != Some(place) => {
+                watched.due_at = now.later_ms(CLAIM_MS_MAX);
+                continue;
+            }
             Standing::Ours(_) => false,
             Standing::Theirs => {
                 watched.was = None;
@@ -201,10 +236,12 @@ async fn seen(
         };
         let standing = row.map_or(Standing::Theirs, |row| {
             let is_heard_of = |other: &ConversationRow| {
-                other.owner == row.owner && other.id != id && now.since_ms(other.updated_at) < patience_ms
+                // What is said to come from a far future was written before somebody set the clock back.
+                let apart_ms = now.since_ms(other.updated_at).max(other.updated_at.since_ms(now));
+                other.owner == row.owner && other.id != id && apart_ms < patience_ms
             };
             if row.owner.is_none_or(|owner| owner == node) {
-                Standing::Ours(row.last_seq)
+                Standing::Ours((row.epoch, row.last_seq))
             } else if !is_due(here, &open_ids, now) || newest.iter().any(is_heard_of) {
                 Standing::Theirs
             } else {
