@@ -17,7 +17,7 @@ use annie_core::{
 };
 use annie_store::{MemoryStore, PostgresOptions, PostgresStore, StoreFault, StorePoint};
 use annie_testkit::{
-    env,
+    env::{self, TestClock},
     postgres::{self, Database},
     scripted_model::{ScriptedModel, says},
 };
@@ -453,4 +453,61 @@ async fn what_others_have_open_is_watched_by_one_look_for_all() {
     for world in [a, b] {
         world.kernel.crash().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_that_leaves_memory_does_not_take_back_what_another_process_has_gone_on_with() {
+    let store = MemoryStore::new();
+    let start = async |seed, model: ScriptedModel, hibernate_ms| {
+        let mut parts = WorldParts::with_model(Arc::new(model));
+        (parts.env, parts.store, parts.limits.hibernate_ms) = (env::env(seed), Arc::new(store.clone()), hibernate_ms);
+        let world = parts.start().await;
+        eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
+            .await;
+        world
+    };
+    // Neither hears of the other.
+    let a = start(7, ScriptedModel::saying("here"), 20_000).await;
+    let b = start(8, ScriptedModel::saying("there").hanging_when(|_, _| true), 20_000).await;
+    let first = a.say("hello").await;
+    a.answer(&first).await;
+    while a.log(first.conversation).await.len() < 120 {
+        a.answer(&a.say_in(first.conversation, "and again").await).await;
+    }
+    b.say_in(first.conversation, "and here").await;
+    eventually("its beginning is stored", async || {
+        let kinds = b.kinds(first.conversation).await;
+        let begun = kinds.iter().filter(|kind| kind.ends_with("turn_started")).count();
+        let ended = kinds.iter().filter(|kind| kind.ends_with("answered")).count();
+        (begun > ended).then_some(())
+    })
+    .await;
+    eventually("it leaves memory", async || (view_of(&a, "awake").await == 0).then_some(())).await;
+    come_back_after(5_000).await;
+    assert_eq!(epoch_of(&b, first.conversation).await, Epoch(2), "it was taken back");
+    assert_eq!(view_of(&a, "watched").await, 1, "nobody looks after it");
+    for world in [a, b] {
+        world.kernel.crash().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_room_or_sleeps_is_not_forgotten_when_the_clock_is_set() {
+    const HOUR_MS: i64 = 3_600_000;
+    let clock = Arc::new(TestClock::new());
+    let mut parts = WorldParts::new(|_, _| Ok(says("here")));
+    parts.env.clock = clock.clone();
+    parts.limits.engines_max = 1;
+    let world = parts.start().await;
+    let mut later = Submission::new(ann(), "test", "in two hours");
+    later.not_before = Some(TestClock::START.plus_ms(2 * HOUR_MS));
+    let later = world.kernel.submit(later).await.expect("the message is taken");
+    // It makes room for this one, and that one for the next.
+    world.answer(&world.say("hello").await).await;
+    clock.set_by_ms(-HOUR_MS);
+    world.answer(&world.say("an hour ago").await).await;
+    assert_eq!(view_of(&world, "sleeping").await, 1);
+    clock.set_by_ms(4 * HOUR_MS);
+    assert_eq!(world.answer(&later).await, "here");
+    world.kernel.stop().await;
 }

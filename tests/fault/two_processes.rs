@@ -12,22 +12,23 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::StreamItem;
+use annie_actors::{KernelLimits, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
-    ids::{AgentId, Seq, TaskId},
+    ids::{AgentId, ConversationId, Epoch, Seq, TaskId},
     ports::{Append, Fence, Records, Store},
     time::Micros,
 };
-use annie_store::{MemoryStore, PostgresOptions, PostgresStore};
+use annie_store::{MemoryStore, PostgresOptions, PostgresStore, StorePoint, StoreSide};
 use annie_testkit::{
-    env,
+    env::{self, TestClock},
     postgres::{self, Database, Options},
     scripted_model::ScriptedModel,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::{
     server::{Server, Sse},
@@ -403,4 +404,145 @@ async fn what_another_process_took_in_and_died_over_is_done_though_nobody_is_tol
     tokio::time::timeout(Duration::from_millis(3 * LOOK_MS), ends).await.expect("it is done in the end");
     check_log(&owner.log(first.conversation).await);
     assert_eq!(model.call_count(), 2);
+}
+
+/// One of two kernels on one database.
+async fn one_of_two(seed: u64, says: ScriptedModel, store: MemoryStore, change: impl Fn(&mut WorldParts)) -> World {
+    let mut parts = WorldParts::with_model(Arc::new(says));
+    (parts.store, parts.env) = (Arc::new(store), env::env(seed));
+    change(&mut parts);
+    let world = parts.start().await;
+    eventually("it has looked what is open", async || {
+        let (_, view) = world.kernel.view("/conversations").await.ok()?;
+        (view?["booted"] == true).then_some(())
+    })
+    .await;
+    world
+}
+
+/// The same, which hears nothing and looks by itself.
+async fn a_deaf_one(store: &MemoryStore) -> World {
+    let store = store.with_wakes(Arc::new(|| Box::pin(come_back_after(LOOK_MS))));
+    one_of_two(7, ScriptedModel::saying("here"), store, |_| {}).await
+}
+
+async fn epoch_of(store: &MemoryStore, conversation: ConversationId) -> Epoch {
+    store.conversation(Scope::Operator, conversation).await.expect("it is read").expect("it is there").epoch
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_took_in_and_died_over_is_done_though_it_is_awake_nowhere() {
+    for is_begun in [false, true] {
+        let store = MemoryStore::new();
+        let a = a_deaf_one(&store).await;
+        let hangs = ScriptedModel::saying("never").hanging_when(|_, _| true);
+        // Without room nobody claims it.
+        let room = |parts: &mut WorldParts| parts.limits.engines_max = usize::from(is_begun);
+        let b = one_of_two(8, hangs, store.clone(), room).await;
+        let said = b.say("hello").await;
+        eventually("it comes so far", async || {
+            let kinds = b.kinds(said.conversation).await;
+            (kinds.iter().any(|kind| kind.ends_with("turn_started")) == is_begun).then_some(())
+        })
+        .await;
+        b.kernel.crash().await;
+        let epoch = epoch_of(&store, said.conversation).await;
+        assert_eq!(epoch, Epoch(u64::from(is_begun)));
+        let ends = async {
+            while !store
+                .task(Scope::Operator, said.task)
+                .await
+                .expect("it is read")
+                .is_some_and(|row| row.state.is_ended())
+            {
+                come_back_after(100).await;
+            }
+        };
+        // Two looks, or until its owner has been silent for two rounds.
+        let silent_ms = if is_begun { 4 * KernelLimits::default().round_ms_max } else { 0 };
+        let wait = Duration::from_millis(2 * LOOK_MS + silent_ms);
+        tokio::time::timeout(wait, ends).await.unwrap_or_else(|_| panic!("it lies there, begun: {is_begun}"));
+        assert_eq!(a.answer(&said).await, "here");
+        check_log(&a.log(said.conversation).await);
+        assert_eq!(epoch_of(&store, said.conversation).await, Epoch(epoch.0 + 1), "it is claimed once");
+        a.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_is_at_work_on_is_left_to_it_by_whoever_looks_for_what_lies_there() {
+    let store = MemoryStore::new();
+    let a = a_deaf_one(&store).await;
+    let takes_long = ScriptedModel::saying("there").taking(Duration::from_millis(100_000));
+    let b = one_of_two(8, takes_long, store.clone(), |_| {}).await;
+    for n in 0..4 {
+        let said = b.say(&n.to_string()).await;
+        come_back_after(90_000).await;
+        let (_, view) = a.kernel.view("/conversations").await.expect("it lives");
+        assert_ne!(view.expect("it has a view")["watched"], 0, "nobody looks");
+        come_back_after(20_000).await;
+        assert_eq!(b.answer(&said).await, "there");
+        assert_eq!(epoch_of(&store, said.conversation).await, Epoch(1));
+    }
+    for world in [a, b] {
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_is_about_to_claim_is_left_to_it() {
+    let store = MemoryStore::new();
+    let news = Arc::new(Semaphore::new(0));
+    let heard = news.clone();
+    let hears = store.with_wakes(Arc::new(move || {
+        let heard = heard.clone();
+        Box::pin(async move { heard.acquire().await.expect("it is open").forget() })
+    }));
+    let a = one_of_two(7, ScriptedModel::saying("here"), hears, |_| {}).await;
+    let slow = store.with_wait(Arc::new(|point, side| {
+        let is_claim = matches!((point, side), (StorePoint::Claim(_), StoreSide::Before));
+        Box::pin(come_back_after(if is_claim { 1_500 } else { 0 }))
+    }));
+    let b = one_of_two(8, ScriptedModel::saying("there"), slow, |_| {}).await;
+    come_back_after(LOOK_MS).await;
+    let said = b.say("hello").await;
+    news.add_permits(1);
+    assert_eq!(b.answer(&said).await, "there");
+    come_back_after(LOOK_MS / 2).await;
+    assert_eq!(epoch_of(&store, said.conversation).await, Epoch(1));
+    for world in [a, b] {
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_process_took_in_and_died_over_wakes_who_sleeps_here() {
+    let store = MemoryStore::new();
+    let wakes = store.with_wakes(Arc::new(|| Box::pin(come_back_after(LOOK_MS))));
+    let a = one_of_two(7, ScriptedModel::saying("here"), wakes, |parts| parts.limits.engines_max = 1).await;
+    let mut later = Submission::new(ann(), "test", "much later");
+    later.not_before = Some(TestClock::START.later_ms(1_000 * LOOK_MS));
+    let later = a.kernel.submit(later).await.expect("the message is taken");
+    // It makes room for this one.
+    let other = a.say("hello").await;
+    a.answer(&other).await;
+    eventually("it sleeps", async || {
+        let (_, view) = a.kernel.view("/conversations").await.ok()?;
+        (view?["sleeping"] == 1).then_some(())
+    })
+    .await;
+    let b = one_of_two(8, ScriptedModel::saying("never"), store.clone(), |parts| parts.limits.engines_max = 0).await;
+    // Without room it claims nothing.
+    let said = b.say_in(later.conversation, "and this").await;
+    b.kernel.crash().await;
+    let wait = Duration::from_millis(2 * LOOK_MS);
+    let ends = async {
+        while !store.task(Scope::Operator, said.task).await.expect("it is read").is_some_and(|row| row.state.is_ended())
+        {
+            come_back_after(100).await;
+        }
+    };
+    tokio::time::timeout(wait, ends).await.expect("it wakes");
+    assert_eq!(a.answer(&said).await, "here");
+    a.kernel.stop().await;
 }
