@@ -112,7 +112,7 @@ async fn say_and_watch(site: &Site, partner: &Partner, text: &str, ask: &args::A
     let said = tokio::select! {
         said = partner.say(say) => said?,
         () = presses.next() => {
-            site.console.say(MAYBE_HEARD);
+            site.console.say_always(MAYBE_HEARD);
             return Err(Failure::interrupted());
         }
     };
@@ -147,11 +147,16 @@ async fn watch(
             seen = following.next() => seen?,
             stopped = under_way(stopping.as_mut()) => {
                 stopping = None;
-                stopped?;
+                // The answer is waited for all the same.
+                if let Err(failure) = stopped {
+                    site.console.error(&failure);
+                }
                 continue;
             }
             () = presses.next() => {
                 if asked_to_stop {
+                    let task = following.said().task;
+                    site.console.say_always(&format!("whether it was stopped is not known; `annie tasks show {task}` tells"));
                     return Err(Failure::interrupted());
                 }
                 asked_to_stop = true;

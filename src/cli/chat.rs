@@ -366,7 +366,7 @@ impl Chat<'_> {
     fn stop(&mut self) -> Result<(), Failure> {
         let Some(front) = self.turns.front().filter(|_| !self.is_stopping) else {
             if self.saying.is_some() {
-                self.site.console.say(MAYBE_HEARD);
+                self.site.console.say_always(MAYBE_HEARD);
             }
             return Err(Failure::interrupted());
         };

@@ -130,28 +130,46 @@ impl Client {
     }
 
     /// Does something that carries an id of its own, so that saying it twice is saying it once. If the connection breaks, nobody
-    /// knows whether it was heard: it is said again until the server answers, for half a minute in all.
+    /// knows whether it was heard: it is said again until the server takes it in or refuses it for good, for half a minute in
+    /// all.
     ///
     /// # Errors
     /// If the server is not there, refuses, or does not answer within that time.
     pub async fn post_again(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.post_patiently(path, body, false).await
+    }
+
+    /// Does something that is the same when it is done twice, also at a server that is between two lives: it is said for half a
+    /// minute, until the server takes it in or refuses it for good.
+    ///
+    /// # Errors
+    /// As [`Self::post_again`].
+    pub async fn post_until_heard(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.post_patiently(path, body, true).await
+    }
+
+    async fn post_patiently(&self, path: &str, body: &Value, is_harmless: bool) -> Result<Value, Failure> {
         let until = Instant::now() + Duration::from_millis(RESUME_MS_MAX);
         let mut may_be_heard = false;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let error = match self.heard(self.request(Method::POST, path).json(body).timeout(left)).await {
+            let miss = match self.heard(self.request(Method::POST, path).json(body).timeout(left)).await {
                 Ok(answer) => return Ok(answer),
-                Err(Miss::Said(failure)) => return Err(failure),
-                Err(Miss::Broke(error)) => error,
+                Err(miss) => miss,
             };
-            may_be_heard |= !error.is_connect() && !error.is_builder();
+            may_be_heard |= matches!(&miss, Miss::Broke(error) if !error.is_connect() && !error.is_builder());
             let again = Instant::now() + Duration::from_millis(self.resume_ms);
-            if !may_be_heard {
-                return Err(self.unreachable(&error));
+            let failure = self.told(miss);
+            // Whoever is too busy now has not said that it did not hear it before.
+            if !(may_be_heard || is_harmless) || failure.exit != Exit::Unavailable {
+                return Err(failure);
+            }
+            if again >= until && is_harmless {
+                return Err(failure);
             }
             if again >= until {
                 let fix = "it may have been heard: look with `annie tasks list` before you say it again";
-                return Err(self.unreachable(&error).fix(fix));
+                return Err(failure.fix(fix));
             }
             tokio::time::sleep_until(again).await;
         }
@@ -310,7 +328,6 @@ mod tests {
     /// An address where nobody listens, and nobody else can as long as this is kept.
     fn nowhere() -> (tokio::net::TcpSocket, SocketAddr) {
         let place = tokio::net::TcpSocket::new_v4().unwrap();
-        place.set_reuseaddr(true).unwrap();
         place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = place.local_addr().unwrap();
         (place, at)
@@ -328,6 +345,8 @@ mod tests {
         let nonsense = Client::new("no address", None).unwrap().post_again("/", &json!({})).await;
         assert_eq!(nonsense.unwrap_err().exit, Exit::Usage);
     }
+
+    const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
     /// The bodies that several lives of a server hear, one each, and give these answers to. Waits for ever after the last.
     async fn hears(listener: TcpListener, answers: &[&str], bodies: &mut Vec<Value>) {
@@ -355,10 +374,12 @@ mod tests {
         let mut client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         client.resume_ms = 1;
         let body = json!({"client_id": "the-same"});
-        // The first hears it and dies, the second dies in its answer; the third answers.
+        // The first hears it and dies, the second dies in its answer; two have no time; the fifth answers.
         let answers = [
             "",
             "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\"",
+            BUSY,
+            "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
             "HTTP/1.1 202 Accepted\r\ncontent-length: 14\r\n\r\n{\"heard\":true}",
         ];
         let mut bodies = Vec::new();
@@ -367,7 +388,53 @@ mod tests {
             () = hears(listener, &answers, &mut bodies) => unreachable!(),
         };
         assert_eq!(answer.unwrap(), json!({"heard": true}));
-        assert_eq!(bodies, vec![body; 3]);
+        assert_eq!(bodies, vec![body; 5]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_time_refuses_what_it_never_heard_at_once_and_what_it_may_have_heard_in_the_end() {
+        for (answers, fix) in
+            [(vec![BUSY], None), ([vec![""], vec![BUSY; 40]].concat(), Some("it may have been heard"))]
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
+            let (body, mut bodies) = (json!({"client_id": "the-same"}), Vec::new());
+            let failure = tokio::select! {
+                answer = client.post_again("/", &body) => answer.unwrap_err(),
+                () = hears(listener, &answers, &mut bodies) => unreachable!(),
+            };
+            assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "the server answered 503"));
+            assert_eq!(failure.fix.is_some(), fix.is_some(), "{failure:?}");
+            assert!(fix.is_none_or(|fix| failure.fix.unwrap().starts_with(fix)));
+            assert_eq!(bodies.len() > 1, fix.is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_the_same_when_it_is_said_twice_waits_for_a_server_that_is_between_two_lives() {
+        let (place, at) = nowhere();
+        let mut client = Client::new(&format!("http://{at}"), None).unwrap();
+        client.resume_ms = 1;
+        let (body, mut bodies) = (json!({}), Vec::new());
+        let wish = client.post_until_heard("/", &body);
+        tokio::pin!(wish);
+        let gap = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = &mut wish => panic!("{answer:?}"),
+            () = gap => {}
+        }
+        let listener = place.listen(1).unwrap();
+        let answers = [BUSY, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"];
+        let answer = tokio::select! {
+            answer = &mut wish => answer,
+            () = hears(listener, &answers, &mut bodies) => unreachable!(),
+        };
+        assert_eq!((answer.unwrap(), bodies.len()), (json!({}), 2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -142,17 +142,17 @@ impl Partner {
         Ok(Following { said: said.clone(), from })
     }
 
-    /// Stops a task. True if it will end as cancelled.
+    /// Stops a task. True if it will end as cancelled. A server that is between two lives is waited for.
     ///
     /// # Errors
-    /// If there is no such task.
+    /// If there is no such task, or the server does not come back.
     pub async fn cancel(&self, task: TaskId) -> Result<bool, Failure> {
         match self {
             Self::Here { kernel, user } => {
                 Ok(kernel.cancel(Scope::User(user.clone()), task, "the command line").await?)
             }
             Self::Server(client) => {
-                let answer = client.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await?;
+                let answer = client.post_until_heard(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await?;
                 Ok(answer["cancelled"].as_bool().unwrap_or(true))
             }
         }

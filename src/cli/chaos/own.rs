@@ -16,7 +16,10 @@ use tokio::{
 };
 
 use crate::{
-    cli::failure::{Exit, Failure},
+    cli::{
+        console::tame,
+        failure::{Exit, Failure},
+    },
     system,
 };
 
@@ -67,7 +70,11 @@ impl Own {
             return Err(Failure::new(Exit::Usage, what).fix("name a folder that is not there yet"));
         }
         std::fs::create_dir_all(&folder).map_err(|e| Failure::io("cannot make a folder for the server", &e))?;
-        let child = spawn(&program, &folder, "127.0.0.1:0")?;
+        let child = spawn(&program, &folder, "127.0.0.1:0").inspect_err(|_| {
+            if !keep {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+        })?;
         let mut own = Self {
             folder,
             url: String::new(),
@@ -216,7 +223,7 @@ fn last_words(folder: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let chars = text.trim_end().chars().count();
     let last: String = text.trim_end().chars().skip(chars.saturating_sub(LAST_WORDS_CHARS_MAX)).collect();
-    if last.is_empty() { last } else { format!(": {last}") }
+    if last.is_empty() { last } else { format!(": {}", tame(&last)) }
 }
 
 #[cfg(test)]
@@ -224,6 +231,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use rustix::process::test_kill_process;
+    use tokio::{
+        io::{AsyncBufReadExt, BufReader},
+        net::unix::pipe,
+    };
 
     use super::*;
 
@@ -242,22 +253,21 @@ mod tests {
     async fn a_run_that_ends_between_two_lives_of_its_server_leaves_neither() {
         let home = tempfile::tempdir().unwrap();
         let script = "if mkdir \"$2/lived\"; then echo '{\"url\": \"http://127.0.0.1:1\"}' > \"$9\"\n\
-            else echo $$ > \"$2/second.tmp\"; mv \"$2/second.tmp\" \"$2/second\"; fi\n\
+            else echo $$ > \"$2/../second\"; fi\n\
             exec sleep 1000";
+        let second = home.path().join("second");
+        assert!(std::process::Command::new("mkfifo").arg(&second).status().unwrap().success());
+        // Also to write, or it would have ended before the first writer comes.
+        let second = pipe::OpenOptions::new().read_write(true).open_receiver(&second).unwrap();
         let folder = home.path().join("data");
         let own = Own::start_in(folder.clone(), false, program(home.path(), script)).await.unwrap();
         own.signal(Signal::KILL);
-        let second = async {
-            loop {
-                let text = std::fs::read_to_string(folder.join("second")).unwrap_or_default();
-                if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
-                    return pid;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
+        let mut second = BufReader::new(second).lines();
         let pid = tokio::select! {
-            pid = tokio::time::timeout(PATIENCE, second) => pid.expect("a second life"),
+            told = tokio::time::timeout(PATIENCE, second.next_line()) => {
+                let told = told.expect("a second life").unwrap().unwrap();
+                Pid::from_raw(told.parse().unwrap()).unwrap()
+            }
             failure = own.keep_alive() => panic!("{failure}"),
         };
         assert!(test_kill_process(pid).is_ok(), "it lives, and is not ready");
@@ -270,11 +280,13 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_does_not_start_leaves_its_last_words_and_no_folder() {
         let home = tempfile::tempdir().unwrap();
-        let program = program(home.path(), "echo 'the port is taken' >&2; exit 5");
+        let program = program(home.path(), "printf 'the port is \\033taken' >&2; exit 5");
         let folder = home.path().join("data");
         let Err(failure) = Own::start_in(folder.clone(), false, program.clone()).await else { panic!("it started") };
-        assert!(failure.what.contains("the port is taken") && failure.what.contains('5'), "{failure}");
+        assert!(failure.what.contains("the port is \u{fffd}taken") && failure.what.contains('5'), "{failure}");
         assert!(!folder.exists());
+        assert!(Own::start_in(folder.clone(), false, home.path().join("nothing")).await.is_err());
+        assert!(!folder.exists(), "nobody began to live in it");
         assert!(Own::start_in(folder.clone(), true, program).await.is_err());
         assert!(folder.join("server.log").exists(), "what is kept stays");
     }
