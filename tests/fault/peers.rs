@@ -506,6 +506,8 @@ async fn who_waits_for_room_or_sleeps_is_not_forgotten_when_the_clock_is_set() {
     world.answer(&world.say("hello").await).await;
     clock.set_by_ms(-HOUR_MS);
     world.answer(&world.say("an hour ago").await).await;
+    // Nobody asks for room any more.
+    come_back_after(5_000).await;
     assert_eq!(view_of(&world, "sleeping").await, 1);
     clock.set_by_ms(4 * HOUR_MS);
     assert_eq!(world.answer(&later).await, "here");
