@@ -76,6 +76,10 @@ impl Turn {
             // What is held back was not under way, and is not to blame.
             EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
             EventBody::Resumed { cause: ResumeCause::Bystander } => {}
+            // Nor is what may still wait for others: that may take as long as it likes, and any number of restarts. Whether its
+            // first round was under way the log tells of programs only, and theirs count.
+            EventBody::Resumed { cause: ResumeCause::Restart }
+                if self.may_wait_for_others() && self.main.interrupted().is_none() => {}
             EventBody::Resumed { cause: ResumeCause::Crash } => self.crashes = self.crashes.saturating_add(1),
             EventBody::Resumed { cause: ResumeCause::Restart } => {
                 self.restarts = self.restarts.saturating_add(1);

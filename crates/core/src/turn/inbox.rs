@@ -376,7 +376,7 @@ impl Turn {
     }
 
     /// Whether it may still wait for the tasks that go before it, as far as it is known here: nothing has come of it yet.
-    fn may_wait_for_others(&self) -> bool {
+    pub(super) fn may_wait_for_others(&self) -> bool {
         !self.inbound.after.is_empty() && self.main.awaits(1)
     }
 

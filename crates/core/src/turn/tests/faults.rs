@@ -7,7 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{Event, EventBody, Mode, ReportStatus, ResumeCause},
+    event::{Event, EventBody, Inbound, Mode, ReportStatus, ResumeCause},
     ids::{AgentId, IntentId, TaskId},
     limits::TurnLimits,
     message::ModelErrorKind,
@@ -226,6 +226,26 @@ fn a_process_that_ends_five_times_in_a_turn_sets_the_message_aside_after_its_age
     w.restart(ResumeCause::Restart);
     assert!(w.ending(task).1.starts_with("process_restarted"));
     assert_eq!(w.statuses(task), [("a", ReportStatus::Cancelled), ("b", ReportStatus::Cancelled)]);
+}
+
+#[test]
+fn what_waits_for_other_tasks_may_wait_over_any_number_of_restarts_until_it_has_begun() {
+    let mut w = World::new();
+    let before = TaskId::from_uuid(uuid::Uuid::from_u128(77));
+    let waits = Inbound { after: vec![before], ..World::inbound("Then this") };
+    let task = w.receive(waits.clone());
+    for _ in 0..9 {
+        w.restart(ResumeCause::Restart);
+    }
+    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(0));
+    w.on(task).replies("", &[tool("1", "get_skill", &json!({}))]);
+    w.restart(ResumeCause::Restart);
+    assert_eq!(w.conv.turn(task).map(|t| t.restarts), Some(1), "now it works");
+
+    let task = w.receive(waits);
+    w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    w.restart(ResumeCause::Restart);
+    assert_eq!(w.ending(task).0, "failed", "a program had begun");
 }
 
 #[test]
