@@ -365,7 +365,8 @@ impl Held<'_> {
 
     /// A question is about to be asked. Whether a transaction is open, and how long to wait.
     fn begins(&mut self, may_store: bool) -> (bool, Duration) {
-        self.may_store = may_store;
+        // What was given up before is not made undone by what is asked after it.
+        self.may_store |= may_store;
         (std::mem::replace(&mut self.is_open, true), Duration::from_millis(self.answer_ms_max))
     }
 
@@ -547,6 +548,7 @@ mod tests {
         held.rows("INSERT INTO kept VALUES (1)", Bound::default().finish().unwrap()).await.unwrap();
         let frozen = Frozen::new(held.line.as_ref().unwrap().backend);
         give_up(held.commit()).await;
+        give_up(held.control("SELECT 1")).await;
         drop(held);
         connections.settle().await.unwrap_err();
         drop(frozen);

@@ -283,7 +283,7 @@ impl Drop for Frozen {
 async fn a_connection_that_answers_no_more_costs_a_wait_and_no_append() {
     let Some(database) = database().await else { return };
     // What is silent for longer than all patience is tried once more all the same.
-    let options = PostgresOptions { statement_ms_max: 50, connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let c = conversation(1);
     let epoch = opened(&store, c, "ann", task(1), 1).await;
@@ -299,7 +299,7 @@ async fn a_connection_that_answers_no_more_costs_a_wait_and_no_append() {
 #[tokio::test]
 async fn a_question_that_was_given_up_keeps_nobody_from_asking_what_is_open() {
     let Some(database) = database().await else { return };
-    let options = PostgresOptions { statement_ms_max: 50, connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let options = PostgresOptions { statement_ms_max: 500, connect_ms_max: 1_000, ..PostgresOptions::default() };
     let store = PostgresStore::open(&database.url.parse().unwrap(), options).await.unwrap();
     let c = conversation(1);
     commit(&store, inbox(c, "ann", vec![message(1)])).await.unwrap();

@@ -25,7 +25,7 @@ async fn over_tls() -> Option<(Arc<Server>, String, Roots)> {
 
 /// By the address as users write it.
 async fn open(address: &str) -> Result<PostgresStore, StoreError> {
-    let options = PostgresOptions { connect_ms_max: 1_000, ..PostgresOptions::default() };
+    let options = PostgresOptions { connect_ms_max: 5_000, ..PostgresOptions::default() };
     PostgresStore::open(&address.parse().unwrap(), options).await
 }
 
@@ -43,7 +43,9 @@ async fn a_database_is_written_and_listened_to_over_tls() {
     let full = open(&verified("verify-full")).await.unwrap();
     // By its number the server has no name, and a chain of certificates all the same.
     let chain = open(&verified("verify-ca").replace("@localhost:", "@127.0.0.1:")).await.unwrap();
-    timeout(LONG, chain.woken()).await.unwrap();
+    for store in [&full, &chain] {
+        timeout(LONG, store.woken()).await.unwrap();
+    }
     commit(&full, inbox(conversation(1), "ann", vec![message(1)])).await.unwrap();
     timeout(LONG, chain.woken()).await.unwrap();
     assert_eq!(length(&chain, conversation(1)).await, 1);
