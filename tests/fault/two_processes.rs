@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     server::{Server, Sse},
-    world::{World, WorldParts, ann, check_log, come_back_after, eventually},
+    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually},
 };
 
 /// Two servers, each with a data folder of its own.
@@ -290,9 +290,10 @@ async fn two_processes_speak_to_their_database_over_tls_and_none_begins_that_doe
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", folder.path())
         .env("ANNIE__STORE__URL", believing(&roots.wrong))
-        .env("ANNIE__STORE__CONNECT_MS_MAX", "300")
+        .env("ANNIE__STORE__CONNECT_MS_MAX", "2000")
+        .kill_on_drop(true)
         .output();
-    let third = third.await.expect("the binary starts");
+    let third = tokio::time::timeout(PATIENCE, third).await.expect("it ends").expect("the binary starts");
     let said = String::from_utf8(third.stderr).expect("text");
     assert_eq!(third.status.code(), Some(5), "{said}");
     assert!(said.contains("annie@localhost:") && said.contains("invalid peer certificate"), "{said}");
