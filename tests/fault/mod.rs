@@ -14,6 +14,7 @@ mod lives;
 mod peers;
 mod process;
 mod quiet;
+mod room;
 mod scheduler;
 mod sigkill;
 mod snapshots;

@@ -6,7 +6,7 @@
 use annie_core::{
     ids::Seq,
     time::Micros,
-    turn::{Directive, DirectiveId, Turn},
+    turn::{Directive, DirectiveId, Lane, Turn},
 };
 
 use super::{Engine, EngineMsg, EngineState, EngineTask, act, clock, record, rest, snapshot};
@@ -62,6 +62,7 @@ pub(super) async fn leave(ctx: &Context<Engine>, state: &mut EngineState, is_ask
         return record::go_on(ctx, state).await;
     }
     state.leaving = Some(Leaving { later: Vec::new() });
+    state.questions_open += 1;
     let ask = ConversationsMsg::MayHibernate {
         conversation: state.conv.id,
         incarnation: ctx.incarnation,
@@ -73,7 +74,8 @@ pub(super) async fn leave(ctx: &Context<Engine>, state: &mut EngineState, is_ask
 }
 
 /// Whether nothing is under way but rounds that wait for their permits, and have waited a while or will. A task that is held
-/// back keeps the round that it had begun, and that round ends as it would.
+/// back keeps the round that it had begun, and that round ends as it would. What a person waits for stays if it waits for
+/// nothing but its permit: who sleeps asks for none, and rounds of others would begin before it.
 fn only_waits(state: &EngineState, now: Micros) -> bool {
     let is_quiet = state.agents.is_empty() && state.unsaved.is_empty() && state.conv.orders.is_empty();
     let is_idle = state.conv.is_idle();
@@ -81,7 +83,8 @@ fn only_waits(state: &EngineState, now: Micros) -> bool {
         let asked = state.asked.get(&wanted.id()).filter(|asked| asked.wish.is_open());
         let (Directive::CallModel { task, .. }, Some(asked)) = (wanted, asked) else { return false };
         let has_waited = now.since_ms(asked.since) >= PERMIT_MS_MIN;
-        is_idle || has_waited || state.conv.turn(*task).is_some_and(|turn| waits_long(turn, now))
+        let may_go = |turn: &Turn| waits_long(turn, now) || (has_waited && turn.lane != Lane::Front);
+        is_idle || state.conv.turn(*task).is_some_and(may_go)
     };
     let is_out = |turn: &Turn| state.wiring.leases.is_out(turn.task);
     !state.fenced && is_quiet && state.conv.outstanding(now).iter().all(waits) && !state.conv.turns.iter().any(is_out)
@@ -128,8 +131,12 @@ pub(super) async fn meanwhile(
     let Some(leaving) = state.leaving.as_mut() else { return Ok(Some(msg)) };
     match msg {
         EngineMsg::Hibernate | EngineMsg::Stay => Ok(Some(msg)),
+        // It has asked already, and its parent takes that for the answer.
+        EngineMsg::Vacate => Ok(None),
         EngineMsg::Wake(_) | EngineMsg::Control { .. } => {
-            stay(ctx, state).await?;
+            while state.leaving.is_some() {
+                stay(ctx, state).await?;
+            }
             Ok(Some(msg))
         }
         msg => {
@@ -139,16 +146,29 @@ pub(super) async fn meanwhile(
     }
 }
 
-/// It does not leave: it goes on where it was.
-pub(super) async fn stay(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+/// Its parent does not let it go. If that answers an earlier question, whose wait something else has ended, the answer to the
+/// last one is still to come: every question is answered once, in order.
+pub(super) async fn refused(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
+    state.questions_open = state.questions_open.saturating_sub(1);
+    if state.questions_open > 0 { Ok(()) } else { stay(ctx, state).await }
+}
+
+/// It does not leave: it goes on where it was. If what has waited makes it ask once more, the rest waits on.
+async fn stay(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let Some(Leaving { later }) = state.leaving.take() else { return Ok(()) };
-    for msg in later {
+    let mut later = later.into_iter();
+    while let Some(msg) = later.next() {
         Box::pin(act(ctx, state, msg)).await?;
+        if let Some(leaving) = state.leaving.as_mut() {
+            leaving.later.extend(later);
+            return Ok(());
+        }
     }
     record::go_on(ctx, state).await
 }
 
-/// It leaves. What its agents have done since is stored; that may lead on, and its next life goes on with it.
+/// It leaves. What its agents have done since is stored; that may lead on, and the next life goes on with it, here or where
+/// another process has the conversation by now.
 pub(super) async fn hibernate(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let leaving = state.leaving.take();
     // It had taken the answer to an earlier question for this one's, and went on.
@@ -160,11 +180,20 @@ pub(super) async fn hibernate(ctx: &Context<Engine>, state: &mut EngineState) ->
     }
     state.tasks.retain(|_| false);
     if leads_on {
-        let (conversation, user) = (state.conv.id, state.conv.user.clone());
-        state.wiring.conversations.tell(ConversationsMsg::Wake { conversation, user, event: None });
+        leave_open(state);
     } else {
         snapshot::keep_at_leave(ctx, state).await?;
     }
     ctx.stop();
     Ok(())
+}
+
+/// Something is open that this life does not go on with. It has no seat any more, so nobody is woken before it is known whose
+/// the conversation is; and if it was shut out that is known already.
+pub(super) fn leave_open(state: &EngineState) {
+    if !state.fenced {
+        let (conversation, user) = (state.conv.id, state.conv.user.clone());
+        // If nobody lives there, its next life finds what is open.
+        state.wiring.conversations.tell(ConversationsMsg::Unfinished { conversation, user });
+    }
 }

@@ -227,6 +227,8 @@ pub(crate) struct EngineState {
     pub asked: BTreeMap<DirectiveId, leave::Asked>,
     /// It has asked whether it may leave memory.
     pub leaving: Option<leave::Leaving>,
+    /// How often it has asked that without an answer yet.
+    pub questions_open: u32,
     /// Up to there all messages of the log are known.
     pub read_to: Seq,
     /// Those that are known behind it, by their places.
@@ -271,6 +273,7 @@ impl Node for Engine {
             agents: BTreeMap::new(),
             asked: BTreeMap::new(),
             leaving: None,
+            questions_open: 0,
             read_to: Seq(0),
             woken: BTreeSet::new(),
             unsaved: Vec::new(),
@@ -348,7 +351,7 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
             Ok(())
         }
         EngineMsg::Vacate => leave::leave(ctx, state, true).await,
-        EngineMsg::Stay => leave::stay(ctx, state).await,
+        EngineMsg::Stay => leave::refused(ctx, state).await,
         EngineMsg::Hibernate => leave::hibernate(ctx, state).await,
     }
 }

@@ -1,6 +1,6 @@
 //! The one way in which an Engine's state moves: fold, decide, store, and only then act.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use annie_core::{
     event::{EventBody, Mode, NewEvent, PromptFacts},
@@ -16,8 +16,11 @@ use crate::{
     observe::{Context, NodeError},
 };
 
-/// Decisions in a row without anything from outside; more would be a circle in the core.
-const DECISIONS_MAX: usize = 1_000;
+/// Decisions about one task in a row without anything from outside; more would be a circle in the core. About how many tasks
+/// is not bounded: an answer may be owed to any number of them.
+const DECISIONS_MAX: u32 = 1_000;
+/// Events that are stored at once. What is behind them follows from them, in this life or the next.
+const APPEND_EVENTS_MAX: usize = 1_000;
 /// How long the beginning of a turn waits for the model's reply before it is stored by itself, in milliseconds.
 const SAVE_MS: u64 = 5;
 
@@ -126,15 +129,21 @@ pub(super) async fn record_all(
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
     let now = ctx.now();
+    let mut decided: HashMap<TaskId, u32> = HashMap::new();
     while let Some(decision) = state.conv.decide() {
-        state.conv.fold(now, decision.task, &decision.agent, &decision.body);
-        events.push(NewEvent { at: now, task: decision.task, agent: decision.agent, body: decision.body });
-        if events.len() > DECISIONS_MAX {
+        let count = decided.entry(decision.task).or_default();
+        *count += 1;
+        if *count > DECISIONS_MAX {
             return Err(NodeError::new("the core decides in a circle"));
         }
+        state.conv.fold(now, decision.task, &decision.agent, &decision.body);
+        events.push(NewEvent { at: now, task: decision.task, agent: decision.agent, body: decision.body });
     }
-    if !events.is_empty() && !store(ctx, state, events).await? {
-        return Ok(());
+    while !events.is_empty() {
+        let rest = events.split_off(events.len().min(APPEND_EVENTS_MAX));
+        if !store(ctx, state, std::mem::replace(&mut events, rest)).await? {
+            return Ok(());
+        }
     }
     perform::perform(ctx, state).await?;
     clock::wind(ctx, state);

@@ -13,9 +13,8 @@ use annie_core::{
     turn::STATE_VERSION,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, all_known, record, take_in, thaw};
+use super::{Engine, EngineMsg, EngineState, EngineTask, all_known, leave, record, take_in, thaw};
 use crate::{
-    conversations::ConversationsMsg,
     observe::{Context, NodeError},
     tasks::caught,
 };
@@ -109,12 +108,12 @@ pub(super) async fn keep_at_leave(ctx: &Context<Engine>, state: &mut EngineState
     if seq.0 < state.snapshot_at.0 + LEAVING_EVENTS {
         return Ok(());
     }
-    let (id, user) = (state.conv.id, state.conv.user.clone());
+    let id = state.conv.id;
     let is_known = |event: &Event| event.seq <= state.read_to || state.woken.contains(&event.seq);
     match thaw::received_since(ctx, state).await {
         Ok(read) if read.messages.iter().all(is_known) => {}
         Ok(_) => {
-            state.wiring.conversations.tell(ConversationsMsg::Wake { conversation: id, user, event: None });
+            leave::leave_open(state);
             return Ok(());
         }
         Err(error) => {
