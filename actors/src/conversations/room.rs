@@ -107,7 +107,7 @@ impl Room {
     }
 
     /// A conversation sleeps. It may sleep already, by what is not known any more.
-    fn put_to_sleep(&mut self, conversation: ConversationId, sleeper: Sleeper) {
+    fn lay_down(&mut self, conversation: ConversationId, sleeper: Sleeper) {
         self.rouse(conversation);
         if let Some(until) = sleeper.until {
             self.due.insert((until, conversation));
@@ -261,7 +261,7 @@ pub(super) fn sleep(
 ) {
     let Sleep { until, takes_turns, seq } = sleep;
     let turn = takes_turns.then(|| steady(ctx));
-    state.room.put_to_sleep(conversation, Sleeper { user, until, turn, seq });
+    state.room.lay_down(conversation, Sleeper { user, until, turn, seq });
     if takes_turns {
         set_round(ctx, state);
     }
@@ -372,7 +372,7 @@ mod tests {
                     0 | 1 => {
                         let (until, turn) = ((below(2) == 0).then(time), (below(2) == 0).then(time));
                         let user = UserId::new("ann").unwrap();
-                        room.put_to_sleep(id, Sleeper { user, until, turn, seq: Seq(0) });
+                        room.lay_down(id, Sleeper { user, until, turn, seq: Seq(0) });
                         assert!(room.sleeps(id, Seq(0)));
                     }
                     2 => {
