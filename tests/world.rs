@@ -158,7 +158,12 @@ impl World {
 }
 
 /// Waits until something is so.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, look).await
+}
+
+/// Waits for so long until something is so.
+pub async fn eventually_within<T>(patience: Duration, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let wait = async {
         loop {
             if let Some(found) = look().await {
@@ -167,7 +172,7 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>)
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+    tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
 /// Waits as long as a refusal asks for, as a client does before it tries again.

@@ -104,8 +104,13 @@ async fn a_normal_task_parks_for_a_high_one_and_goes_on_though_the_process_is_ki
         let urgent = say(&world, "bob", "urgent 1", Priority::High).await;
         waiting(&world, 1).await;
         let mut begun = told(&order).len();
+        // Not all actors of a process that is killed die at the same instant: the slot of one that is dead may go to another that
+        // is about to die. Such a round is cut off, and counts for nothing.
+        let mut cut = 0..0;
         if moment == At::Waiting {
             world.kernel.crash().await;
+            cut = begun..told(&order).len();
+            begun = cut.end;
             world = parts.start().await;
             // Nobody has the slot: whoever is back first takes it, and after that round at the latest it is the HIGH one's.
             rounds_begun(&order, begun + 1).await;
@@ -119,9 +124,11 @@ async fn a_normal_task_parks_for_a_high_one_and_goes_on_though_the_process_is_ki
         let is_next = moment == At::Waiting || told(&order).last().is_some_and(|name| name == "urgent");
         assert!(is_next, "killed {moment:?}: {:?}", told(&order));
         if moment == At::Parked {
+            let before = told(&order).len();
             world.kernel.crash().await;
+            cut = before..told(&order).len();
             world = parts.start().await;
-            begun += 1;
+            begun = cut.end + 1;
             // Here too whoever is back first takes the slot, for one round.
             rounds_begun(&order, begun).await;
             waiting(&world, 1).await;
@@ -137,15 +144,17 @@ async fn a_normal_task_parks_for_a_high_one_and_goes_on_though_the_process_is_ki
         gate.add_permits(10);
         ended(&world, "ann", &long).await;
         ended(&world, "bob", &urgent).await;
+        let mut seen = told(&order);
+        seen.drain(cut);
         let wanted: &[&str] = match moment {
-            At::Waiting if told(&order)[3] == "long" => &["long", "long", "long", "long", "urgent", "long", "long"],
-            At::Parked if told(&order)[4] == "long" => &["long", "long", "long", "urgent", "long", "urgent", "long"],
+            At::Waiting if seen[3] == "long" => &["long", "long", "long", "long", "urgent", "long", "long"],
+            At::Parked if seen[4] == "long" => &["long", "long", "long", "urgent", "long", "urgent", "long"],
             At::Alone => &["long", "long", "long", "long", "urgent", "long", "long"],
             At::Waiting => &["long", "long", "long", "urgent", "long", "long", "long"],
             At::Parked => &["long", "long", "long", "urgent", "urgent", "long", "long"],
             At::GoneOn => &["long", "long", "long", "urgent", "long", "long", "long"],
         };
-        assert_eq!(told(&order), wanted, "killed {moment:?}");
+        assert_eq!(seen, wanted, "killed {moment:?}");
         assert_eq!(rounds_of(&world, "ann", &long).await, [1, 2, 3, 4, 5], "killed {moment:?}");
         assert_eq!(rounds_of(&world, "bob", &urgent).await, [1], "killed {moment:?}");
         world.kernel.stop().await;

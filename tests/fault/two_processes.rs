@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     server::{Server, Sse},
-    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually},
+    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, eventually_within},
 };
 
 /// Two servers, each with a data folder of its own.
@@ -73,10 +73,13 @@ async fn send(servers: &[&Server], key: &str, client_id: &str, text: &str) -> (S
     (text("conversation_id"), text("task_id"))
 }
 
+/// How long a message may lie that its owner was not told of: until it looks by itself, which is once a minute.
+const DEAF_PATIENCE: Duration = Duration::from_secs(150);
+
 /// Waits until these have ended, asking one of the servers.
 async fn until_ended(server: &Server, tasks: impl IntoIterator<Item = &String>) {
     for task in tasks {
-        eventually(&format!("{task} ends"), async || {
+        eventually_within(DEAF_PATIENCE, &format!("{task} ends"), async || {
             let request =
                 server.http.get(format!("{}/api/v1/tasks/{task}", server.url)).timeout(Duration::from_secs(5));
             let said: Value = request.send().await.ok()?.json().await.ok()?;
