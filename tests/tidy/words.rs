@@ -43,7 +43,7 @@ const MAKING: &[&str] = &[
 /// Helpers in tests that look again and again until something is so, and those that play a slow world: the only test code
 /// that may sleep.
 const MAY_SLEEP: &[(&str, &str)] = &[
-    ("tests/world.rs", "eventually"),
+    ("tests/world.rs", "eventually_within"),
     ("src/chaos/tests.rs", "until"),
     ("tests/world.rs", "final_of"),
     ("tests/world.rs", "come_back_after"),
