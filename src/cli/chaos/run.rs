@@ -69,7 +69,8 @@ struct Report {
 impl Report {
     const fn is_fine(&self) -> bool {
         self.lost + self.doubled + self.gaps + self.repeated + self.untrue + self.not_taken == 0
-            && self.strikes > 0
+            // What struck a life that died of it is forgotten with that life.
+            && (self.strikes > 0 || self.deaths > 0)
             && self.acknowledged > 0
     }
 }
@@ -307,7 +308,7 @@ fn conclude(site: &Site, reports: &[Report], seed: u64) -> Result<(), Failure> {
     let named: Vec<String> = bad
         .iter()
         .map(|r| {
-            let why = match (r.strikes, r.acknowledged) {
+            let why = match (r.strikes.max(u64::from(r.deaths > 0)), r.acknowledged) {
                 (0, _) => "no fault struck".to_owned(),
                 (_, 0) => "nothing was acknowledged".to_owned(),
                 _ => r.examples.join(", "),
