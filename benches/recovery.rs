@@ -16,6 +16,8 @@
     reason = "a benchmark prints, and has nobody to tell of an error"
 )]
 
+mod parts;
+
 use std::{
     path::Path,
     process::ExitCode,
@@ -383,18 +385,10 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
     ]
 }
 
-/// The part that is wanted, all of them if none is named; or why there is no such part.
-fn only(arguments: &[String]) -> Result<Option<&'static str>, String> {
-    let Some(at) = arguments.iter().position(|a| a == "--only") else { return Ok(None) };
-    let named = arguments.get(at + 1).map_or("", String::as_str);
-    let found = PARTS.into_iter().find(|part| *part == named);
-    found.map(Some).ok_or_else(|| format!("--only {named}: there are {}", PARTS.join(", ")))
-}
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let size = Size { quick: arguments.iter().any(|a| a == "--quick") };
-    let only = match only(&arguments) {
+    let only = match parts::only(&arguments, &PARTS) {
         Ok(only) => only,
         Err(why) => {
             eprintln!("{why}");

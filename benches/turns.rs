@@ -15,6 +15,8 @@
     reason = "a benchmark prints, starts its own load, and has nobody to tell of an error"
 )]
 
+mod parts;
+
 use std::{
     io::Write,
     os::unix::fs::FileExt,
@@ -324,18 +326,10 @@ fn fsync_ms(folder: &std::path::Path) -> f64 {
     median(took)
 }
 
-/// The part that is wanted, all of them if none is named; or why there is no such part.
-fn only(arguments: &[String]) -> Result<Option<&'static str>, String> {
-    let Some(at) = arguments.iter().position(|a| a == "--only") else { return Ok(None) };
-    let named = arguments.get(at + 1).map_or("", String::as_str);
-    let found = PARTS.into_iter().find(|part| *part == named);
-    found.map(Some).ok_or_else(|| format!("--only {named}: there are {}", PARTS.join(", ")))
-}
-
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let quick = args.iter().any(|a| a == "--quick");
-    let only = match only(&args) {
+    let only = match parts::only(&args, &PARTS) {
         Ok(only) => only,
         Err(why) => {
             eprintln!("{why}");

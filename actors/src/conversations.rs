@@ -351,7 +351,9 @@ impl Node for Conversations {
             return Ok(());
         }
         seat.addr = None;
-        state.room.has_answered(conversation);
+        // If it was asked for its room it will not answer any more.
+        room::stays(ctx, state, conversation);
+        let Some(seat) = state.seats.get_mut(&conversation) else { return Ok(()) };
         if seat.is_elsewhere {
             // However it ended: another process is at work there, and a new life would take the conversation from it.
             others::ask_whose(ctx, state, conversation, 0);
@@ -475,8 +477,8 @@ async fn engine(
     {
         // Whatever it does now is refused.
         state.cells.remove(&shut_out.cell.get_id());
-        state.room.has_answered(conversation);
         shut_out.cell.stop(None);
+        room::stays(ctx, state, conversation);
     }
     if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
         && !state.tasks.contains(&Work::Backoff(conversation))

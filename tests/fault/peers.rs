@@ -404,15 +404,7 @@ async fn a_message_that_nobody_told_of_is_found_behind_a_snapshot_of_which_nobod
     let world = parts.start().await;
     let said = world.say("hello").await;
     world.answer(&said).await;
-    let received = &world.log(said.conversation).await[0];
-    let task = TaskId::from_uuid(parts.env.uuid());
-    let mut body = received.body.clone();
-    if let EventBody::Received(inbound) = &mut body {
-        inbound.client_id = "from another process".to_owned();
-    }
-    let event = NewEvent { at: parts.env.now(), task, agent: received.agent.clone(), body };
-    let append = Append { conversation: said.conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
-    parts.store.commit(vec![append]).await.remove(0).expect("stored");
+    let task = snapshots::untold(&parts, &world, said.conversation).await;
     for _ in 1..TURNS {
         world.answer(&world.say_in(said.conversation, "and again").await).await;
     }

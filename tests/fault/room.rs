@@ -1,15 +1,24 @@
 //! Room in memory: who makes it, who keeps it, and who comes back.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use annie_actors::{Submission, Submitted};
 use annie_core::{
     event::{EventBody, Inbound, NewEvent, Priority, Scope},
     ids::{AgentId, NodeIncarnation, TaskId},
-    ports::{Append, Fence},
+    ports::{Append, FaultAction, Fence},
 };
 use annie_store::MemoryStore;
-use annie_testkit::scripted_model::{ScriptedModel, says};
+use annie_testkit::{
+    faults::FaultPlan,
+    scripted_model::{ScriptedModel, says},
+};
 
 use crate::{
     flow::kernel::last_text,
@@ -92,6 +101,26 @@ async fn a_message_wakes_a_conversation_that_sleeps_for_want_of_room() {
     assert!(world.kernel.cancel(Scope::User(ann()), later.task, "ann").await.expect("it is there"));
     assert!(matches!(world.final_of(later.conversation, later.task).await, EventBody::Cancelled { .. }));
     world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_dies_when_it_is_asked_for_its_room_is_asked_again() {
+    for action in [FaultAction::Panic, FaultAction::Fail, FaultAction::Kill] {
+        let is_struck = AtomicBool::new(false);
+        let plan = Arc::new(FaultPlan::by(move |kind, point, _| match (kind, point) {
+            ("engine", "before:Vacate") if !is_struck.swap(true, SeqCst) => action,
+            _ => FaultAction::Pass,
+        }));
+        let (parts, _) = with_room_for(1, 10);
+        let parts = parts.faults(plan.clone());
+        let world = parts.start().await;
+        let mut message = Submission::new(ann(), "test", "later");
+        message.not_before = Some(parts.env.now().plus_ms(3_600_000));
+        world.kernel.submit(message).await.expect("the message is taken");
+        assert_eq!(world.answer(&world.say("now").await).await, "here");
+        assert_eq!(plan.struck().len(), 1);
+        world.kernel.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

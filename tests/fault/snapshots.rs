@@ -134,6 +134,20 @@ async fn a_store_that_cannot_keep_a_snapshot_harms_nobody_and_is_asked_again() {
     }
 }
 
+/// A conversation's first message once more, stored by another process whose hint is lost.
+pub(super) async fn untold(parts: &WorldParts, world: &World, conversation: ConversationId) -> TaskId {
+    let received = world.log(conversation).await.remove(0);
+    let task = TaskId::from_uuid(parts.env.uuid());
+    let mut body = received.body;
+    if let EventBody::Received(inbound) = &mut body {
+        inbound.client_id = "from another process".to_owned();
+    }
+    let event = NewEvent { at: parts.env.now(), task, agent: received.agent, body };
+    let append = Append { conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
+    parts.store.commit(vec![append]).await.remove(0).expect("stored");
+    task
+}
+
 /// What another process stores for a conversation that is awake here, and whose hint is lost, must not vanish behind a
 /// snapshot.
 #[tokio::test(start_paused = true)]
@@ -144,16 +158,7 @@ async fn a_message_that_nobody_told_of_is_found_when_a_snapshot_is_made() {
         let world = parts.start().await;
         let said = world.say("hello").await;
         world.answer(&said).await;
-        let log = whole_log(parts.store.as_ref(), said.conversation).await;
-        let received = &log[0];
-        let task = TaskId::from_uuid(parts.env.uuid());
-        let mut body = received.body.clone();
-        if let EventBody::Received(inbound) = &mut body {
-            inbound.client_id = "from another process".to_owned();
-        }
-        let event = NewEvent { at: parts.env.now(), task, agent: received.agent.clone(), body };
-        let append = Append { conversation: said.conversation, user: ann(), fence: Fence::Inbox, events: vec![event] };
-        parts.store.commit(vec![append]).await.remove(0).expect("stored");
+        let task = untold(&parts, &world, said.conversation).await;
         for _ in 1..turns {
             let said = world.say_in(said.conversation, "and again").await;
             world.answer(&said).await;

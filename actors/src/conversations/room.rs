@@ -89,11 +89,6 @@ impl Room {
         self.sleeping.keys().copied().chain(self.waiting.iter().map(|(conversation, ..)| *conversation)).collect()
     }
 
-    /// An Engine has answered, or never will.
-    pub fn has_answered(&mut self, conversation: ConversationId) {
-        self.asked.remove(&conversation);
-    }
-
     /// A conversation does not sleep any more.
     fn rouse(&mut self, conversation: ConversationId) -> Option<Sleeper> {
         let sleeper = self.sleeping.remove(&conversation)?;
@@ -229,7 +224,7 @@ pub(super) async fn may_leave(
     let is_wanted = sleep.is_none() || !state.room.waiting.is_empty();
     let Some(seat) = state.seats.get(&conversation) else { return };
     let Some(addr) = seat.addr.as_ref().filter(|a| a.incarnation == incarnation) else { return };
-    state.room.has_answered(conversation);
+    state.room.asked.remove(&conversation);
     if is_wanted && seat.wakes_sent == wakes_seen && addr.tell(EngineMsg::Hibernate) {
         // From now on a wake-up thaws a new life, whose claim waits for nothing: the old one only has its snapshot to write.
         if let Some(seat) = state.seats.remove(&conversation)
@@ -244,9 +239,9 @@ pub(super) async fn may_leave(
     make_room(ctx, state).await;
 }
 
-/// An Engine does not leave: the next one is asked.
+/// An Engine does not leave, or has died over the question: the next one is asked.
 pub(super) fn stays(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    state.room.has_answered(conversation);
+    state.room.asked.remove(&conversation);
     press(ctx, state);
 }
 
