@@ -23,6 +23,7 @@ use annie_testkit::{
 };
 
 use crate::{
+    fault::snapshots,
     flow::scheduling::Gated,
     world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, kill},
 };
