@@ -380,8 +380,9 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             usage: Usage::default(),
             model: "m".to_owned(),
             backend: "main".to_owned(),
+            declined: false,
         },
-        EventBody::Answered { text, paused: false, usage: Usage::default() },
+        EventBody::answered(text),
     ]
 }
 

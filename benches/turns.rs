@@ -56,7 +56,12 @@ const SCENES: [(Scene, &str); 3] =
 
 fn last_text(request: &ModelRequest) -> &str {
     match request.messages.last() {
-        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text,
+        Some(
+            Message::User { text, .. }
+            | Message::Tool { text, .. }
+            | Message::Assistant { text, .. }
+            | Message::Note { text },
+        ) => text,
         None => "",
     }
 }

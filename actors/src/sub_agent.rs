@@ -127,6 +127,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                 usage: reply.usage,
                 model: reply.model,
                 backend: done.backend,
+                declined: reply.declined,
             }
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },

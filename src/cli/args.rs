@@ -37,7 +37,7 @@ Examples:
   annie serve
   annie config init && annie doctor
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 130 Ctrl-C.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 6 answered but not done, 130 Ctrl-C.
 Without a server, ask and chat run the kernel in this process on the data folder.";
 
 /// Flags of every command.

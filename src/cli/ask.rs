@@ -90,6 +90,7 @@ pub async fn run(site: &Site, ask: args::Ask) -> Result<(), Failure> {
     match asked? {
         Some(Ending::Answered) | None => Ok(()),
         // The words stand on stdout already.
+        Some(Ending::NotDone(outcome)) => Err(Failure::new(Exit::NotDone, format!("not done ({outcome})"))),
         Some(Ending::Failed) => Err(Failure::new(Exit::Failure, "the turn failed")),
         Some(Ending::Cancelled) => Err(Failure::interrupted()),
     }

@@ -24,6 +24,9 @@ pub enum Exit {
     Auth = 4,
     /// No server, a locked data folder, a full queue: later it may work.
     Unavailable = 5,
+    /// The turn was answered, and the request was not carried out, or not wholly: declined, nothing was run, given up,
+    /// paused at a limit, or an answer that is cut off.
+    NotDone = 6,
     /// Ctrl-C.
     Interrupted = 130,
     /// Nobody reads stdout any more: as if by the signal for that, and without a word.

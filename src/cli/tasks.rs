@@ -39,9 +39,12 @@ fn value(row: &TaskRow) -> Value {
         "source": row.source, "title": row.title, "received_at": row.received_at.to_string(),
         "received_us": row.received_at.0,
     });
-    for (key, text) in
-        [("started_at", text(row.started_at)), ("ended_at", text(row.ended_at)), ("error", row.error.clone())]
-    {
+    for (key, text) in [
+        ("started_at", text(row.started_at)),
+        ("ended_at", text(row.ended_at)),
+        ("error", row.failure()),
+        ("outcome", row.outcome()),
+    ] {
         if let Some(text) = text {
             value[key] = json!(text);
         }

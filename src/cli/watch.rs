@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{Action, AgentReport, Event, EventBody, ReportStatus, ResolvedCall},
+    event::{Action, AgentReport, AnswerOutcome, Event, EventBody, ReportStatus, ResolvedCall},
     ids::AgentId,
     outcome::Outcome,
 };
@@ -24,10 +24,19 @@ const LINE_CHARS_MAX: usize = 100;
 pub enum Ending {
     /// With an answer.
     Answered,
+    /// With an answer that does not carry the request out; the word of its outcome.
+    NotDone(&'static str),
     /// With a visible failure.
     Failed,
     /// At somebody's request.
     Cancelled,
+}
+
+impl Ending {
+    /// The ending of an answered turn with this word of its outcome.
+    fn of(word: &'static str) -> Self {
+        if word == AnswerOutcome::DONE { Self::Answered } else { Self::NotDone(word) }
+    }
 }
 
 /// Shows one turn.
@@ -131,9 +140,9 @@ impl<'a> Watch<'a> {
                 self.break_off()?;
                 self.say("↻", Ink::Dim, "taken up again after an interruption");
             }
-            EventBody::Answered { text, .. } => {
+            EventBody::Answered { text, paused, outcome, finish, .. } => {
                 self.answer(text)?;
-                return Ok(Some(Ending::Answered));
+                return Ok(Some(Ending::of(outcome.word(*paused, *finish))));
             }
             EventBody::Failed { text, .. } => {
                 self.break_off()?;
@@ -232,10 +241,13 @@ impl<'a> Watch<'a> {
 /// The result line for programs.
 fn result(event: &Event) -> Option<(Ending, Value)> {
     Some(match &event.body {
-        EventBody::Answered { text, paused, usage } => (
-            Ending::Answered,
-            json!({"kind": "result", "status": "completed", "text": text, "paused": paused, "usage": usage}),
-        ),
+        EventBody::Answered { text, paused, usage, outcome, finish } => {
+            let word = outcome.word(*paused, *finish);
+            let result = json!({
+                "kind": "result", "status": "completed", "outcome": word, "text": text, "paused": paused, "usage": usage,
+            });
+            (Ending::of(word), result)
+        }
         EventBody::Failed { code, text, .. } => {
             (Ending::Failed, json!({"kind": "result", "status": "failed", "text": text, "error": code}))
         }
@@ -253,7 +265,6 @@ mod tests {
     use annie_core::{
         event::ResumeCause,
         ids::{ConversationId, Seq, TaskId},
-        message::Usage,
         time::Micros,
     };
 
@@ -277,7 +288,7 @@ mod tests {
             }))
         };
         let draft = |text: &str| Seen::Draft { task, round: 1, text: text.to_owned() };
-        let answer = EventBody::Answered { text: "Hello Ann".to_owned(), paused: false, usage: Usage::default() };
+        let answer = EventBody::answered("Hello Ann");
         let mut watch = Watch::new(&console);
         for seen in [
             draft("Hello"),

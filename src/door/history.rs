@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn answered(text: &str) -> EventBody {
-        EventBody::Answered { text: text.into(), paused: false, usage: Usage::default() }
+        EventBody::answered(text)
     }
 
     fn a_turn() -> Vec<Event> {
@@ -263,6 +263,7 @@ mod tests {
                     usage: Usage::default(),
                     model: String::new(),
                     backend: String::new(),
+                    declined: false,
                 },
             ),
             (

@@ -90,6 +90,7 @@ pub const fn before(us: i64) -> Micros {
 }
 
 pub fn task(row: TaskRow) -> v1::Task {
+    let (error, outcome) = (row.failure().unwrap_or_default(), row.outcome().unwrap_or_default());
     v1::Task {
         id: row.id.to_string(),
         conversation_id: row.conversation.to_string(),
@@ -100,7 +101,8 @@ pub fn task(row: TaskRow) -> v1::Task {
         received_at_us: row.received_at.0,
         started_at_us: row.started_at.map(|at| at.0),
         ended_at_us: row.ended_at.map(|at| at.0),
-        error: row.error.unwrap_or_default(),
+        error,
+        outcome,
     }
 }
 

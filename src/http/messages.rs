@@ -161,6 +161,9 @@ pub struct Ending {
     answer: String,
     /// A limit was reached, and "continue" goes on from there.
     paused: bool,
+    /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
     /// The failure's code.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -173,12 +176,21 @@ pub struct Ending {
 impl Ending {
     /// The ending that a final event tells.
     fn of(event: &Event) -> Option<Self> {
-        let plain =
-            |status, answer: &String| Self { status, answer: answer.clone(), paused: false, error: None, usage: None };
+        let plain = |status, answer: &String| Self {
+            status,
+            answer: answer.clone(),
+            paused: false,
+            outcome: None,
+            error: None,
+            usage: None,
+        };
         Some(match &event.body {
-            EventBody::Answered { text, paused, usage } => {
-                Self { paused: *paused, usage: Some(*usage), ..plain(TaskState::Completed, text) }
-            }
+            EventBody::Answered { text, paused, usage, outcome, finish } => Self {
+                paused: *paused,
+                outcome: Some(outcome.word(*paused, *finish)),
+                usage: Some(*usage),
+                ..plain(TaskState::Completed, text)
+            },
             EventBody::Failed { code, text, .. } => {
                 Self { error: Some(code.clone()), ..plain(TaskState::Failed, text) }
             }

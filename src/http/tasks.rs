@@ -47,10 +47,14 @@ pub struct Task {
     /// The failure's code, when it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Of a completed task: `done`, `paused`, `declined`, `no_action`, `gave_up` or `incomplete`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<String>,
 }
 
 impl From<TaskRow> for Task {
     fn from(row: TaskRow) -> Self {
+        let (error, outcome) = (row.failure(), row.outcome());
         Self {
             id: row.id,
             conversation_id: row.conversation,
@@ -62,7 +66,8 @@ impl From<TaskRow> for Task {
             received_us: row.received_at.0,
             started_at: row.started_at.map(|at| at.to_string()),
             ended_at: row.ended_at.map(|at| at.to_string()),
-            error: row.error,
+            error,
+            outcome,
         }
     }
 }

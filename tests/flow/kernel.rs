@@ -18,7 +18,12 @@ pub fn is_sub_agent(request: &ModelRequest) -> bool {
 
 pub fn last_text(request: &ModelRequest) -> String {
     match request.messages.last() {
-        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text.clone(),
+        Some(
+            Message::User { text, .. }
+            | Message::Tool { text, .. }
+            | Message::Assistant { text, .. }
+            | Message::Note { text },
+        ) => text.clone(),
         None => String::new(),
     }
 }

@@ -12,7 +12,7 @@ use annie_actors::{Operation, Submission, Submitted};
 use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Scope},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
-    message::{Message, ModelRequest, Usage},
+    message::{Message, ModelRequest},
     ports::{Append, Fence, Notification},
     time::Micros,
 };
@@ -124,7 +124,7 @@ async fn what_was_heard_is_delivered_however_many_words_wait_before_it() {
     let words = (0..1_001_u128).flat_map(|n| {
         let task = TaskId::from_uuid(uuid::Uuid::from_u128(n + 1));
         let said = Inbound { client_id: n.to_string(), priority: Priority::Normal, ..Inbound::default() };
-        let answered = EventBody::Answered { text: "x".to_owned(), paused: false, usage: Usage::default() };
+        let answered = EventBody::answered("x");
         let new = move |body| NewEvent { at: Micros(1), task, agent: AgentId::orchestrator(), body };
         [new(EventBody::Received(said)), new(answered)]
     });

@@ -315,7 +315,9 @@ impl Watch {
                 Message::User { context, text } => {
                     text.contains(&mark) || context.as_ref().is_some_and(|c| c.contains(&mark))
                 }
-                Message::Assistant { text, .. } | Message::Tool { text, .. } => text.contains(&mark),
+                Message::Assistant { text, .. } | Message::Tool { text, .. } | Message::Note { text } => {
+                    text.contains(&mark)
+                }
             };
             if request.messages.iter().any(holds) || request.system.iter().any(|part| part.text.contains(&mark)) {
                 self.wrong(format!("a round of {} is told words of {stranger}", row.user));

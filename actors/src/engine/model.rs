@@ -32,6 +32,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
                 usage: reply.usage,
                 model: reply.model,
                 backend: done.backend,
+                declined: reply.declined,
             }
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },

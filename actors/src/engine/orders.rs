@@ -74,6 +74,6 @@ pub(super) async fn carried_out(
     if !state.conv.orders.iter().any(|o| o.task == task) {
         return Ok(());
     }
-    let body = EventBody::Answered { text, paused: false, usage: annie_core::message::Usage::default() };
+    let body = EventBody::answered(text);
     record::record(ctx, state, task, AgentId::orchestrator(), body).await
 }

@@ -292,6 +292,45 @@ pub enum OrderVerb {
     Continue,
 }
 
+/// What an answered turn came to. A model's words are not trusted for this: it follows from what the kernel saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerOutcome {
+    /// Nothing says otherwise.
+    #[default]
+    Done,
+    /// The replier said itself that it did not do what was asked.
+    Declined,
+    /// The request wanted something done, and no skill ran.
+    NoAction,
+    /// The turn was stopped because it made no progress.
+    GaveUp,
+}
+
+impl AnswerOutcome {
+    /// The word for a request that was carried out, as far as the kernel knows.
+    pub const DONE: &str = "done";
+
+    /// Whether nothing says that the request was not carried out.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    /// The word that front ends show for an answered turn.
+    #[must_use]
+    pub const fn word(self, paused: bool, finish: Finish) -> &'static str {
+        match self {
+            Self::Declined => "declined",
+            Self::NoAction => "no_action",
+            Self::GaveUp => "gave_up",
+            Self::Done if paused => "paused",
+            Self::Done if !finish.is_stop() => "incomplete",
+            Self::Done => Self::DONE,
+        }
+    }
+}
+
 /// What happened. The `kind` tag is the event's name in the log, the stream and the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -346,6 +385,9 @@ pub enum EventBody {
         /// The backend that ran it.
         #[serde(default)]
         backend: String,
+        /// The replier says itself that it did not do what was asked.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        declined: bool,
     },
     /// A model call failed for good.
     ModelFailed {
@@ -477,6 +519,12 @@ pub enum EventBody {
         /// What the whole turn cost.
         #[serde(default)]
         usage: Usage,
+        /// Whether the request was carried out, as far as the kernel knows.
+        #[serde(default, skip_serializing_if = "AnswerOutcome::is_done")]
+        outcome: AnswerOutcome,
+        /// Why the model stopped writing the text; anything but `stop` means that the text is not whole.
+        #[serde(default, skip_serializing_if = "Finish::is_stop")]
+        finish: Finish,
     },
     /// The visible failure.
     Failed {
@@ -499,6 +547,18 @@ pub enum EventBody {
 }
 
 impl EventBody {
+    /// A whole answer to a request that was carried out, at no cost.
+    #[must_use]
+    pub fn answered(text: impl Into<String>) -> Self {
+        Self::Answered {
+            text: text.into(),
+            paused: false,
+            usage: Usage::default(),
+            outcome: AnswerOutcome::Done,
+            finish: Finish::Stop,
+        }
+    }
+
     /// The event's name.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

@@ -37,7 +37,7 @@ pub struct ToolCall {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// From the user, or from the kernel on the user's side (command results).
+    /// From the user, or results of commands, which models expect on the user's side.
     User {
         /// Volatile context of this turn, sent before the text: memories, task summary, the time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +60,11 @@ pub enum Message {
         /// The result.
         text: String,
     },
+    /// From the kernel: a hint or a correction. Clients send it on the user's side; it is never what the user asked for.
+    Note {
+        /// The text.
+        text: String,
+    },
 }
 
 impl Message {
@@ -67,6 +72,12 @@ impl Message {
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::User { context: None, text: text.into() }
+    }
+
+    /// A hint of the kernel.
+    #[must_use]
+    pub fn note(text: impl Into<String>) -> Self {
+        Self::Note { text: text.into() }
     }
 
     /// A plain assistant message.
@@ -83,7 +94,7 @@ impl Message {
             Self::Assistant { text, tool_calls } => {
                 text.len() + tool_calls.iter().map(|c| c.name.len() + c.arguments.len() + 16).sum::<usize>()
             }
-            Self::Tool { text, .. } => text.len(),
+            Self::Tool { text, .. } | Self::Note { text } => text.len(),
         }
     }
 }
@@ -175,6 +186,14 @@ pub enum Finish {
     ContentFilter,
 }
 
+impl Finish {
+    /// Whether the model came to its own end.
+    #[must_use]
+    pub const fn is_stop(&self) -> bool {
+        matches!(self, Self::Stop)
+    }
+}
+
 /// A model's whole reply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
@@ -188,6 +207,9 @@ pub struct ModelReply {
     pub usage: Usage,
     /// The model that answered.
     pub model: String,
+    /// The replier says itself that it did not do what was asked. The offline planner knows this; a language model does not say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declined: bool,
 }
 
 /// What kind of failure a model call had; decides what happens next.

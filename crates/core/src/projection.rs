@@ -3,7 +3,7 @@
 //! not.
 
 use crate::{
-    event::{Action, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
+    event::{Action, AnswerOutcome, EventBody, Inbound, NewEvent, Priority, ResolvedCall},
     ids::{IntentId, OperationId, OutboxId, TaskId},
     letter::{Letter, LetterState},
     outcome::{Operation, Status},
@@ -194,7 +194,11 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
             });
             std::iter::once(closed).chain(opened).collect()
         }
-        EventBody::Answered { text, .. } => vec![moved(TaskState::Completed, None), said(text)],
+        EventBody::Answered { text, paused, outcome, finish, .. } => {
+            let word = outcome.word(*paused, *finish);
+            let word = (word != AnswerOutcome::DONE).then(|| word.to_owned());
+            vec![moved(TaskState::Completed, word), said(text)]
+        }
         EventBody::Failed { code, text, detail, letter } => {
             let put = letter.clone().map(|letter| Change::LetterPut {
                 task,

@@ -16,7 +16,6 @@ use annie_core::{
     event::{EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
     limits::TurnLimits,
-    message::Usage,
     ports::{Append, Fence, MemoryCategory, MemoryQuery, NewMemory, Store},
     time::Micros,
 };
@@ -199,7 +198,7 @@ fn pair((conversation, epoch): (ConversationId, Epoch), next: &mut u128) -> Appe
     let facts = PromptFacts { skills: "x".repeat(TEXT_CHARS), ..PromptFacts::default() };
     let started =
         EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default(), route: Vec::new() };
-    let answered = EventBody::Answered { text: "x".repeat(TEXT_CHARS), paused: false, usage: Usage::default() };
+    let answered = EventBody::answered("x".repeat(TEXT_CHARS));
     let events = [started, answered].map(|body| event(task, body)).to_vec();
     Append { conversation, user: user(), fence: Fence::Owner(epoch), events }
 }

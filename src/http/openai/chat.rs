@@ -6,6 +6,7 @@ use annie_actors::Kernel;
 use annie_core::{
     event::{EventBody, Scope},
     ids::{TaskId, UserId},
+    message::Finish,
 };
 use axum::{
     Json,
@@ -20,7 +21,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::{
-    chunks::{Chunks, usage},
+    chunks::{Chunks, finish_reason, usage},
     request::ChatRequest,
 };
 use crate::{
@@ -122,15 +123,15 @@ async fn whole(mut feed: Feed, label: &Label, mut abandon: Option<Abandon>) -> R
         return Err(Fault::new(Code::DeadlineExceeded, why));
     };
     Abandon::disarm(&mut abandon);
-    let (text, cost) = match &event.body {
-        EventBody::Answered { text, usage: cost, .. } => (text, usage(cost)),
-        EventBody::Cancelled { text } => (text, Value::Null),
+    let (text, cost, reason) = match &event.body {
+        EventBody::Answered { text, usage: cost, finish, .. } => (text, usage(cost), finish_reason(*finish)),
+        EventBody::Cancelled { text } => (text, Value::Null, finish_reason(Finish::Stop)),
         body => return Err(failed(body)),
     };
     Ok(json!({
         "id": label.id, "object": "chat.completion", "created": label.created_s, "model": label.model,
         "choices": [{
-            "index": 0, "message": { "role": "assistant", "content": text, "refusal": null }, "finish_reason": "stop",
+            "index": 0, "message": { "role": "assistant", "content": text, "refusal": null }, "finish_reason": reason,
             "logprobs": null,
         }],
         "usage": cost,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use annie_core::{
     event::{Action, Event, EventBody},
     ids::TaskId,
-    message::Usage,
+    message::{Finish, Usage},
     ports::Draft,
 };
 use serde_json::{Value, json};
@@ -91,17 +91,17 @@ impl Chunks {
                 self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
             }
             EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
-            EventBody::Answered { text, usage, .. } => self.finish(text, Some(usage)),
-            EventBody::Cancelled { text } => self.finish(text, None),
+            EventBody::Answered { text, usage, finish, .. } => self.finish(text, *finish, Some(usage)),
+            EventBody::Cancelled { text } => self.finish(text, Finish::Stop, None),
             EventBody::Failed { .. } => self.fail(&failed(&event.body)),
             _ => {}
         }
     }
 
-    fn finish(&mut self, text: &str, cost: Option<&Usage>) {
+    fn finish(&mut self, text: &str, finish: Finish, cost: Option<&Usage>) {
         let rest = self.writer.finish(text);
         self.content(rest);
-        self.delta(json!({}), json!("stop"));
+        self.delta(json!({}), json!(finish_reason(finish)));
         if self.with_usage {
             let cost = usage(cost.unwrap_or(&Usage::default()));
             let chunk = self.chunk(json!([]), &cost);
@@ -144,6 +144,15 @@ impl Chunks {
     }
 }
 
+/// Why an answer ended, in the words of this surface. Tools are the kernel's own business.
+pub const fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Length => "length",
+        Finish::ContentFilter => "content_filter",
+        Finish::Stop | Finish::ToolCalls => "stop",
+    }
+}
+
 /// What a whole turn cost, in their words.
 pub fn usage(cost: &Usage) -> Value {
     json!({
@@ -159,8 +168,8 @@ mod tests {
     use std::sync::Arc;
 
     use annie_core::{
+        event::AnswerOutcome,
         ids::{AgentId, ConversationId, Seq},
-        message::Finish,
         time::Micros,
     };
 
@@ -207,6 +216,8 @@ mod tests {
             text: "Hello".into(),
             paused: false,
             usage: Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() },
+            outcome: AnswerOutcome::Done,
+            finish: Finish::Stop,
         }));
         let lines = all(&mut chunks);
         let values: Vec<Value> = lines.iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
@@ -238,6 +249,7 @@ mod tests {
                 usage: Usage::default(),
                 model: String::new(),
                 backend: String::new(),
+                declined: false,
             })
         };
         let mut chunks = chunks();

@@ -42,7 +42,12 @@ pub struct Server {
 /// The last text of a request, whoever said it.
 pub fn last_text(request: &ModelRequest) -> String {
     match request.messages.last() {
-        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text.clone(),
+        Some(
+            Message::User { text, .. }
+            | Message::Tool { text, .. }
+            | Message::Assistant { text, .. }
+            | Message::Note { text },
+        ) => text.clone(),
         None => String::new(),
     }
 }

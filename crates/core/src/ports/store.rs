@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Fut, Letters, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
-    event::{Event, NewEvent, Priority, Scope},
+    event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
     ids::{ConversationId, Epoch, IntentId, NodeIncarnation, Seq, TaskId, UserId},
     skill::Effect,
     time::Micros,
@@ -259,8 +259,23 @@ pub struct TaskRow {
     pub started_at: Option<Micros>,
     /// When it ended.
     pub ended_at: Option<Micros>,
-    /// The failure's code, when it failed.
+    /// The failure's code, when it failed; of an answered task that was not carried out, the word of its outcome.
     pub error: Option<String>,
+}
+
+impl TaskRow {
+    /// The failure's code, of a failed task.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.error.clone().filter(|_| self.state != TaskState::Completed)
+    }
+
+    /// What an answered task came to, as [`AnswerOutcome::word`] says it.
+    #[must_use]
+    pub fn outcome(&self) -> Option<String> {
+        let word = || self.error.clone().unwrap_or_else(|| AnswerOutcome::DONE.to_owned());
+        (self.state == TaskState::Completed).then(word)
+    }
 }
 
 /// A conversation as lists show it.

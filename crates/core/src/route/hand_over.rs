@@ -60,6 +60,7 @@ fn said(message: &Message) -> Option<(&'static str, &str)> {
         Message::User { text, .. } => ("User: ", text),
         Message::Assistant { text, .. } => ("Assistant: ", text),
         Message::Tool { text, .. } => ("Result: ", text),
+        Message::Note { text } => ("", text),
     };
     Some((who, text.trim())).filter(|(_, text)| !text.is_empty())
 }

@@ -10,10 +10,10 @@ use super::{
     run::Ending,
 };
 use crate::{
-    event::{AgentReport, EventBody, Inbound, Priority, ReportStatus},
+    event::{AgentReport, AnswerOutcome, EventBody, Inbound, Priority, ReportStatus},
     ids::AgentId,
     letter::{Letter, Strategy},
-    message::{ModelError, ModelErrorKind, Usage},
+    message::{Finish, ModelError, ModelErrorKind, Usage},
     plan::{Node, NodeState},
     time::Micros,
 };
@@ -192,7 +192,8 @@ impl Turn {
         Some(match class {
             Priority::High => {
                 let text = report::paused(self, "My time for it was up.");
-                self.main(EventBody::Answered { text, paused: true, usage: self.usage() })
+                let (outcome, finish) = (AnswerOutcome::Done, Finish::Stop);
+                self.main(EventBody::Answered { text, paused: true, usage: self.usage(), outcome, finish })
             }
             Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail, true),
             Priority::Realtime | Priority::Background => {
@@ -249,18 +250,25 @@ impl Turn {
     }
 
     fn decide_ending(&self, now: Now) -> Option<Decision> {
-        let answered = |text: String, paused: bool| EventBody::Answered { text, paused, usage: self.usage() };
+        let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
+            let finish =
+                if matches!(self.main.ending(), Some(Ending::Said(_))) { self.main.finish } else { Finish::Stop };
+            EventBody::Answered { text, paused, usage: self.usage(), outcome, finish }
+        };
         let all_reported = self.plan.unreported().next().is_none();
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
             Ending::Said(text) => {
-                Some(self.main(answered(report::with_suggestion(text, &self.facts.suggestion), false)))
+                let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
+                Some(self.main(answered(report::with_suggestion(text, &self.facts.suggestion), false, outcome)))
             }
             // What was dispatched may finish: its results belong into the report.
-            Ending::Tripped(why) => all_reported.then(|| self.main(answered(report::paused(self, why), true))),
+            Ending::Tripped(why) => {
+                all_reported.then(|| self.main(answered(report::paused(self, why), true, AnswerOutcome::Done)))
+            }
             Ending::GaveUp(why) => Some(
                 self.end_agents(now, "The turn was given up.")
-                    .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false))),
+                    .unwrap_or_else(|| self.main(answered(report::gave_up(self, why), false, AnswerOutcome::GaveUp))),
             ),
             Ending::ModelFailed(error) => {
                 if let Some(strategy) = self.another_way(error) {

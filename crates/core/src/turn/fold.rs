@@ -5,15 +5,14 @@ use super::{
     directive::Directive,
     inbox::Pending,
     opening, report,
-    run::{Ending, Phase},
+    run::{Ending, Phase, Reply},
     sub,
 };
 use crate::{
     context::clip,
-    event::{Action, AgentReport, DispatchSpec, EventBody, ResolvedCall, ResumeCause},
+    event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
     ids::AgentId,
     letter::Strategy,
-    message::Usage,
     plan::Node,
     time::Micros,
 };
@@ -48,7 +47,7 @@ impl Turn {
             // Later turns are to know what was said here; a retry reads the message itself in the log.
             self.inbound.text.push_str("\n\n");
             self.inbound.text.push_str(&inbound.text);
-            self.notes.push(format!("[The user adds, while you work on this:]\n{}", inbound.text));
+            self.main.user_adds(&format!("[The user adds, while you work on this:]\n{}", inbound.text));
             self.told.push(task);
         }
         for note in std::mem::take(&mut self.notes) {
@@ -86,9 +85,10 @@ impl Turn {
                 // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
                 self.restart_clock(at);
             }
-            EventBody::ModelReplied { round, text, calls, usage, .. } if agent.is_orchestrator() => {
+            EventBody::ModelReplied { round, text, calls, usage, finish, declined, .. } if agent.is_orchestrator() => {
                 self.has_waited(*round, at);
-                self.main_replied(*round, text, calls, usage);
+                let (finish, declined) = (*finish, *declined);
+                self.main_replied(&Reply { round: *round, text, calls, usage, finish, declined });
             }
             _ if agent.is_orchestrator() => {
                 if let EventBody::ModelFailed { round, .. } = body {
@@ -138,12 +138,12 @@ impl Turn {
         self.main.again();
     }
 
-    fn main_replied(&mut self, round: u32, text: &str, calls: &[ResolvedCall], usage: &Usage) {
-        if !self.main.awaits(round) {
+    fn main_replied(&mut self, reply: &Reply<'_>) {
+        if !self.main.awaits(reply.round) {
             return;
         }
         self.waited_for.clear();
-        self.main.replied(round, text, calls, usage);
+        self.main.replied(reply);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;
         if matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && !self.heard.is_empty() && has_rounds {

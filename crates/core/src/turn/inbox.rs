@@ -404,9 +404,13 @@ impl Turn {
 fn alike(body: &EventBody) -> EventBody {
     match body {
         // What it cost is counted with the task that did it, and a letter is kept once.
-        EventBody::Answered { text, paused, .. } => {
-            EventBody::Answered { text: text.clone(), paused: *paused, usage: crate::message::Usage::default() }
-        }
+        EventBody::Answered { text, paused, outcome, finish, .. } => EventBody::Answered {
+            text: text.clone(),
+            paused: *paused,
+            usage: crate::message::Usage::default(),
+            outcome: *outcome,
+            finish: *finish,
+        },
         EventBody::Failed { code, text, detail, .. } => {
             EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), letter: None }
         }
@@ -417,9 +421,7 @@ fn alike(body: &EventBody) -> EventBody {
 /// What a message is told that steered a turn.
 pub(super) fn taken_up(body: &EventBody) -> EventBody {
     match body {
-        EventBody::Answered { .. } => {
-            EventBody::Answered { text: TAKEN_UP.to_owned(), paused: false, usage: crate::message::Usage::default() }
-        }
+        EventBody::Answered { .. } => EventBody::answered(TAKEN_UP),
         other => alike(other),
     }
 }

@@ -24,7 +24,7 @@ pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSIO
 pub use directive::{Directive, DirectiveId};
 pub use inbox::{Joined, Meant, Order, Pending};
 pub use resolve::{manual_of, resolve};
-pub use run::{AgentRun, Ending, OpenCall, Phase, RunKind, RunLimits};
+pub use run::{AgentRun, Ending, OpenCall, Phase, Reply, RunKind, RunLimits};
 pub use sub::SubTurn;
 
 use crate::{

@@ -12,7 +12,7 @@ use crate::{
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
-    message::{Message, ModelError, ModelErrorKind, ToolCall, Usage},
+    message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
 };
 
 /// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
@@ -41,6 +41,23 @@ impl RunKind {
     pub const fn is_cmd(self) -> bool {
         matches!(self, Self::Sub(SubAgentInterface::Cmd))
     }
+}
+
+/// A model's reply to one round.
+#[derive(Debug, Clone, Copy)]
+pub struct Reply<'a> {
+    /// Which round.
+    pub round: u32,
+    /// The visible text.
+    pub text: &'a str,
+    /// Its calls, understood.
+    pub calls: &'a [ResolvedCall],
+    /// What it cost.
+    pub usage: &'a Usage,
+    /// Why it stopped.
+    pub finish: Finish,
+    /// It says itself that it did not do what was asked.
+    pub declined: bool,
 }
 
 /// What a run may use up.
@@ -142,6 +159,12 @@ pub struct AgentRun {
     /// How often each kind of failure came, where there is advice for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) failures: BTreeMap<String, u32>,
+    /// Why its last reply stopped.
+    #[serde(default, skip_serializing_if = "Finish::is_stop")]
+    pub finish: Finish,
+    /// Its last reply says itself that it did not do what was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declined: bool,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -172,6 +195,8 @@ impl AgentRun {
             in_doubt: Vec::new(),
             began: None,
             failures: BTreeMap::new(),
+            finish: Finish::Stop,
+            declined: false,
             nudged: false,
             wrapping_up: false,
         }
@@ -201,7 +226,10 @@ impl AgentRun {
     pub fn fold(&mut self, body: &EventBody) -> bool {
         let mut took = false;
         match body {
-            EventBody::ModelReplied { round, text, calls, usage, .. } => self.replied(*round, text, calls, usage),
+            EventBody::ModelReplied { round, text, calls, usage, finish, declined, .. } => {
+                let (finish, declined) = (*finish, *declined);
+                self.replied(&Reply { round: *round, text, calls, usage, finish, declined });
+            }
             EventBody::ModelFailed { round, error } => self.failed(*round, error),
             EventBody::RoundBegan { round, .. } if self.awaits(*round) => self.began = Some(*round),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
@@ -221,12 +249,14 @@ impl AgentRun {
     }
 
     /// Takes the reply of the current round. A late or repeated one changes nothing.
-    pub fn replied(&mut self, round: u32, text: &str, calls: &[ResolvedCall], usage: &Usage) {
+    pub fn replied(&mut self, reply: &Reply<'_>) {
+        let Reply { round, text, calls, .. } = *reply;
         if !self.awaits(round) {
             return;
         }
         self.began = None;
-        self.usage.add(usage);
+        self.usage.add(reply.usage);
+        (self.finish, self.declined) = (reply.finish, reply.declined);
         if calls.is_empty() && text.trim().is_empty() {
             self.nudge();
             return;
@@ -265,7 +295,7 @@ impl AgentRun {
             self.end(Ending::GaveUp("The model gave an empty answer twice.".to_owned()));
         } else {
             self.nudged = true;
-            self.messages.push(Message::user(NUDGE));
+            self.note(NUDGE);
             self.next_round();
         }
     }
@@ -295,7 +325,7 @@ impl AgentRun {
     fn squeeze(&mut self) -> bool {
         let mut cut = false;
         for message in self.messages.iter_mut().skip(1) {
-            if let Message::Tool { text, .. } | Message::User { text, .. } = message
+            if let Message::Tool { text, .. } | Message::User { text, .. } | Message::Note { text } = message
                 && text.len() > SQUEEZED_BYTES_MAX
             {
                 *text = clip(text, SQUEEZED_BYTES_MAX).into_owned();
@@ -367,6 +397,17 @@ impl AgentRun {
 
     /// Tells the model something from the kernel, before it is asked again.
     pub fn note(&mut self, text: &str) {
+        match self.messages.last_mut() {
+            Some(Message::Note { text: last }) => {
+                last.push_str("\n\n");
+                last.push_str(text);
+            }
+            _ => self.messages.push(Message::note(text)),
+        }
+    }
+
+    /// Tells the model what its user added.
+    pub fn user_adds(&mut self, text: &str) {
         match self.messages.last_mut() {
             Some(Message::User { text: last, .. }) => {
                 last.push_str("\n\n");

@@ -17,6 +17,7 @@ pub(super) fn text_of(request: &ModelRequest) -> String {
             Message::User { context, text } => ("User: ", context.as_deref().unwrap_or_default(), text),
             Message::Assistant { text, .. } => ("Assistant: ", "", text),
             Message::Tool { text, .. } => ("Result: ", "", text),
+            Message::Note { text } => ("", "", text),
         };
         parts.push(context.trim().to_owned());
         parts.push(if is_talk && !text.is_empty() { format!("{who}{text}") } else { text.clone() });

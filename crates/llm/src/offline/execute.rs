@@ -87,7 +87,7 @@ fn advance(mut goals: Vec<Goal<'_>>, turn: &Turn<'_>, interface: Interface, cata
         }
         let Some(round) = rounds.next() else {
             let calls: Vec<Call> = wanted.into_iter().map(|(_, call)| call).collect();
-            if turn.trail.last().is_some_and(|m| matches!(m, Message::User { text, .. } if text.contains(REPORT_NOW))) {
+            if turn.trail.last().is_some_and(|m| matches!(m, Message::Note { text } if text.contains(REPORT_NOW))) {
                 break;
             }
             return write(&calls, interface, catalog);

@@ -101,7 +101,7 @@ fn fingerprint(request: &ModelRequest) -> u64 {
     for message in &request.messages {
         use annie_core::message::Message;
         match message {
-            Message::User { text, .. } => eat(text),
+            Message::User { text, .. } | Message::Note { text } => eat(text),
             Message::Assistant { text, tool_calls } => {
                 eat(text);
                 tool_calls.iter().for_each(|call| eat(&call.id));

@@ -212,6 +212,7 @@ impl<'a> Assembler<'a> {
             finish,
             usage,
             model: self.model.unwrap_or_else(|| asked_for.to_owned()),
+            declined: false,
         })
     }
 }

@@ -160,10 +160,23 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
                 // A result whose call was cut from the window: servers refuse it as a tool message.
                 None => lines.push(plain("user", user(None, text, parts, cache))),
             },
+            Message::Note { text } => note(&mut lines, text, parts),
         }
     }
     close(&mut lines, &mut open, parts);
     lines
+}
+
+/// A hint of the kernel. Chat templates of some models refuse two user messages in a row, so it goes into the one before it.
+fn note<'a>(lines: &mut Vec<Line<'a>>, text: &'a str, parts: bool) {
+    match lines.last_mut().filter(|line| line.role == "user").map(|line| &mut line.content) {
+        Some(Content::Text(before)) => {
+            before.to_mut().push_str("\n\n");
+            before.to_mut().push_str(text);
+        }
+        Some(Content::Parts(before)) => before.push(part(text, None)),
+        Some(Content::Nothing(())) | None => lines.push(plain("user", user(None, text, parts, None))),
+    }
 }
 
 /// Answers the calls that have no result.
@@ -176,7 +189,7 @@ fn breakpoint(request: &ModelRequest) -> Option<usize> {
     let stable = request.stable_messages.min(request.messages.len());
     request.messages[..stable].iter().rposition(|message| match message {
         Message::User { text, .. } | Message::Tool { text, .. } => !text.is_empty(),
-        Message::Assistant { .. } => false,
+        Message::Assistant { .. } | Message::Note { .. } => false,
     })
 }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use annie_core::{
     event::{EventBody, Inbound, NewEvent},
     ids::{AgentId, ConversationId, Epoch, Seq, TaskId, UserId},
-    message::Usage,
     ports::{Append, Fence},
     time::Micros,
 };
@@ -105,7 +104,7 @@ fn inbox(n: u128) -> Append {
 }
 
 fn answer(n: u128) -> Append {
-    let body = EventBody::Answered { text: "x".to_owned(), paused: false, usage: Usage::default() };
+    let body = EventBody::answered("x");
     append(n, Fence::Owner(Epoch(1)), body)
 }
 

@@ -80,7 +80,7 @@ pub fn started(task: TaskId, at: i64) -> NewEvent {
 }
 
 pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {
-    event(task, at, EventBody::Answered { text: text.to_owned(), paused: false, usage: Usage::default() })
+    event(task, at, EventBody::answered(text))
 }
 
 pub fn failed(task: TaskId, code: &str, at: i64) -> NewEvent {
@@ -167,6 +167,7 @@ pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) 
         usage: Usage { input_tokens: 100, output_tokens: 20, cached_tokens: 60, cost_usd: 0.25, ..Usage::default() },
         model: "m1".to_owned(),
         backend: "b1".to_owned(),
+        declined: false,
     };
     NewEvent { agent, ..event(task, at, body) }
 }

@@ -187,14 +187,19 @@ impl SimModel {
 fn said(request: &ModelRequest) -> Option<&str> {
     request.messages.iter().rev().find_map(|m| match m {
         Message::User { text, .. } => Some(text.as_str()),
-        Message::Assistant { .. } | Message::Tool { .. } => None,
+        Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => None,
     })
 }
 
 /// What came back since the model last spoke.
 fn last(request: &ModelRequest) -> &str {
     match request.messages.last() {
-        Some(Message::User { text, .. } | Message::Tool { text, .. } | Message::Assistant { text, .. }) => text,
+        Some(
+            Message::User { text, .. }
+            | Message::Tool { text, .. }
+            | Message::Assistant { text, .. }
+            | Message::Note { text },
+        ) => text,
         None => "",
     }
 }
@@ -269,7 +274,7 @@ fn dispatches(dice: Dice) -> Vec<(&'static str, Value)> {
 fn sub_agent(dice: Dice, request: &ModelRequest) -> ModelReply {
     let mission = request.messages.iter().find_map(|m| match m {
         Message::User { text, .. } => Some(text.as_str()),
-        Message::Assistant { .. } | Message::Tool { .. } => None,
+        Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => None,
     });
     let mission = mission.unwrap_or_default();
     let granted: Vec<&str> = SKILLS.into_iter().filter(|s| mission.contains(s)).collect();

@@ -217,7 +217,7 @@ fn by_json_the_call_limit_asks_for_a_report_too() {
         w.agent_skill("a", "created");
     }
     let run = &w.sub("a").run;
-    assert!(matches!(run.messages.last(), Some(Message::User { text, .. }) if text.contains("Report now")));
+    assert!(matches!(run.messages.last(), Some(Message::Note { text }) if text.contains("Report now")));
     w.agent_replies("a", "Five.", &[]);
     assert_eq!(report(&w).2, 5);
 }

@@ -7,7 +7,7 @@ use super::{
     world::{World, text_of},
 };
 use crate::{
-    event::{EventBody, Mode},
+    event::{AnswerOutcome, EventBody, Mode},
     message::{Finish, Message},
 };
 
@@ -172,4 +172,19 @@ fn the_state_survives_its_own_json_at_every_step() {
     w.say("And then?");
     w.replies("That is all.", &[]);
     same(&w);
+}
+
+#[test]
+fn turn_declined_by_its_replier_is_answered_as_declined_and_its_task_says_so() {
+    let mut w = World::new();
+    let task = w.say("Water the plants");
+    w.replies_with(&crate::message::ModelReply { declined: true, ..reply("I found no skill for that.", &[]) });
+    let EventBody::Answered { outcome, .. } = w.finals(task)[0] else { panic!("no answer") };
+    assert_eq!(*outcome, AnswerOutcome::Declined);
+    let at = w.log.iter().position(|e| e.body.is_final()).unwrap();
+    let e = &w.log[at];
+    let new = crate::event::NewEvent { at: e.at, task, agent: e.agent.clone(), body: e.body.clone() };
+    let changes = crate::projection::changes(&new);
+    let moved = |c: &crate::projection::Change| matches!(c, crate::projection::Change::TaskMoved { error: Some(word), .. } if word == "declined");
+    assert!(changes.iter().any(moved), "{changes:?}");
 }

@@ -287,6 +287,7 @@ fn an_answer_that_is_there_is_given_however_late() {
         usage: crate::message::Usage::default(),
         model: String::new(),
         backend: String::new(),
+        declined: false,
     };
     w.conv.fold(w.now, task, &main, &reply);
     w.conv.fold(w.now, task, &main, &HARD);

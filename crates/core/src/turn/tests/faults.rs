@@ -134,6 +134,7 @@ fn a_turn_is_cancelled_while_its_model_thinks() {
         usage: crate::message::Usage::default(),
         model: String::new(),
         backend: String::new(),
+        declined: false,
     };
     w.record(task, AgentId::orchestrator(), reply);
     assert!(w.current().is_some_and(|t| t != task), "the next turn is not answered by it");

@@ -11,7 +11,7 @@ use crate::{
     event::{Action, Event, EventBody, Inbound, Mode, Priority, ResumeCause},
     ids::{AgentId, Seq, TaskId},
     letter::LetterState,
-    message::{ModelErrorKind, ToolCall, Usage},
+    message::{ModelErrorKind, ToolCall},
     turn::{Conversation, Directive, DirectiveId},
 };
 
@@ -358,7 +358,7 @@ fn a_final_that_was_stored_for_a_message_of_which_nobody_heard_ends_it() {
     let mut w = World::new();
     let task = w.say("Hello");
     let more = post_steer(&mut w, "More");
-    let body = EventBody::Answered { text: TAKEN_UP.to_owned(), paused: false, usage: Usage::default() };
+    let body = EventBody::answered(TAKEN_UP);
     w.only_logged(more, &AgentId::orchestrator(), body);
     w.restart(ResumeCause::Crash);
     assert!(!w.conv.is_open(more) && w.conv.turn(task).is_some());

@@ -4,7 +4,6 @@ use super::world::World;
 use crate::{
     event::{EventBody, Inbound, OrderVerb, Priority, ResumeCause},
     ids::TaskId,
-    message::Usage,
     turn::Directive,
 };
 
@@ -17,7 +16,7 @@ fn understood(w: &mut World, task: TaskId, verb: OrderVerb, targets: &[TaskId]) 
 }
 
 fn carried_out(w: &mut World, task: TaskId) {
-    let body = EventBody::Answered { text: "I stopped it.".to_owned(), paused: false, usage: Usage::default() };
+    let body = EventBody::answered("I stopped it.");
     w.happens(task, body);
 }
 

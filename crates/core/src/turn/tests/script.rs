@@ -90,5 +90,6 @@ pub fn reply(text: &str, calls: &[ToolCall]) -> ModelReply {
         finish: Finish::Stop,
         usage: USAGE,
         model: "scripted".to_owned(),
+        declined: false,
     }
 }

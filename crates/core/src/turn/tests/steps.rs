@@ -11,7 +11,7 @@ use crate::{
     event::{EventBody, Inbound, OrderVerb, Priority, ReportStatus, ResumeCause},
     ids::{AgentId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
-    message::{Finish, ModelErrorKind, ModelReply, ToolCall, Usage},
+    message::{Finish, ModelErrorKind, ModelReply, ToolCall},
     outcome::{Outcome, Status},
     turn::{Directive, Phase},
 };
@@ -372,7 +372,7 @@ fn order_goes_on(w: &mut World, task: TaskId) {
         w.happens(task, EventBody::Ordered { verb: OrderVerb::Tell, targets, text });
     } else {
         assert!(wanted.iter().any(|d| matches!(d, Directive::CarryOut { task: of, .. } if *of == task)));
-        w.happens(task, EventBody::Answered { text, paused: false, usage: Usage::default() });
+        w.happens(task, EventBody::answered(text));
     }
 }
 

@@ -443,11 +443,11 @@ impl World {
 
     /// The last message that the main agent's model is sent.
     pub fn last_shown(&self) -> String {
-        text_of(self.request().messages.last().expect("a message"))
+        last_of(&self.request().messages)
     }
 
     pub fn last_shown_to(&self, name: &str) -> String {
-        text_of(self.sub(name).run.messages.last().expect("a message"))
+        last_of(&self.sub(name).run.messages)
     }
 
     /// The results of the main agent's last calls.
@@ -513,12 +513,27 @@ fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::ResolvedCall
         usage: reply.usage,
         model: reply.model.clone(),
         backend: "test".to_owned(),
+        declined: reply.declined,
+    }
+}
+
+/// The last message as a client sends it: a note of the kernel goes into the user's message before it.
+fn last_of(messages: &[Message]) -> String {
+    match messages {
+        [.., before @ Message::User { .. }, note @ Message::Note { .. }] => {
+            format!("{}\n\n{}", text_of(before), text_of(note))
+        }
+        [.., last] => text_of(last),
+        [] => panic!("a message"),
     }
 }
 
 pub fn text_of(message: &Message) -> String {
     match message {
-        Message::User { text, .. } | Message::Assistant { text, .. } | Message::Tool { text, .. } => text.clone(),
+        Message::User { text, .. }
+        | Message::Assistant { text, .. }
+        | Message::Tool { text, .. }
+        | Message::Note { text } => text.clone(),
     }
 }
 

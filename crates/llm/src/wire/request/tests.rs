@@ -182,3 +182,18 @@ fn a_long_session_id_is_cut_at_a_character() {
     let request = ModelRequest { session_id: "ž".repeat(300), ..request() };
     assert_eq!(sent(&config(Profile::OpenRouter), &request)["session_id"], "ž".repeat(256));
 }
+
+#[test]
+fn note_of_the_kernel_goes_into_the_users_message_before_it() {
+    let mut request = request();
+    request.messages.truncate(3);
+    request.messages.push(Message::note("[Hurry.]"));
+    let lines = sent(&config(Profile::Generic), &request)["messages"].clone();
+    assert_eq!(lines.as_array().unwrap().last().unwrap()["content"], "it is noon\n\nnow\n\n[Hurry.]");
+    let parts = sent(&config(Profile::OpenRouter), &request)["messages"].clone();
+    assert_eq!(parts.as_array().unwrap().last().unwrap()["content"][2]["text"], "[Hurry.]");
+    request.messages.insert(3, Message::assistant("hm"));
+    let lines = sent(&config(Profile::Generic), &request)["messages"].clone();
+    let last = lines.as_array().unwrap().last().unwrap().clone();
+    assert_eq!((last["role"].as_str(), last["content"].as_str()), (Some("user"), Some("[Hurry.]")));
+}
