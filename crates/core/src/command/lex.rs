@@ -128,11 +128,12 @@ impl Lexer<'_> {
         self.words.extend(self.word.take().map(|b| b.word));
     }
 
-    /// A quote opens at the start of a word, right after `--flag=`, and in a word that has one already.
+    /// A quote opens at the start of a word, right after `--flag=` or `name=`, and in a word that has one already.
     fn quote_opens_here(&self) -> bool {
         self.word.as_ref().is_none_or(|b| {
             let text = &b.word.text;
-            b.has_quotes || (text.starts_with("--") && text.find('=') == Some(text.len() - 1))
+            let name = text.strip_suffix('=').map(|name| name.trim_start_matches(['-', '—', '–', '−']));
+            b.has_quotes || name.is_some_and(is_name)
         })
     }
 
@@ -206,6 +207,12 @@ impl Lexer<'_> {
             _ => self.push('\\'),
         }
     }
+}
+
+/// Whether a text can be the name of a flag.
+pub(super) fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.starts_with(char::is_alphabetic) && text.chars().all(fits)
 }
 
 const fn is_curly_double(c: char) -> bool {

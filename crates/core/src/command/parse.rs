@@ -16,7 +16,9 @@ pub struct Parsed {
     pub flags: Vec<(String, Option<String>)>,
     /// `--help`, `-h`, or `help` as the first word.
     pub help: bool,
-    /// The words that belong to no flag.
+    /// Words like `title="Buy milk"` that belong to no flag, with their names as those of flags.
+    pub assigned: Vec<(String, String)>,
+    /// The other words that belong to no flag.
     pub positional: Vec<String>,
     /// How many of those stand before the first flag, unquoted: they may be the rest of a name, as in `tasks create`.
     pub name_words: usize,
@@ -30,9 +32,10 @@ pub fn parse(line: &str) -> Result<Parsed, CommandError> {
     if line.len() > COMMAND_BYTES_MAX {
         return Err(CommandError::TooLong { start: start_of(line), bytes: line.len() });
     }
-    let mut words = lex::words(line)?.into_iter().peekable();
-    // A prompt sign copied from documentation.
+    let mut words = lex::words(line)?.into_iter().map(with_plain_dashes).peekable();
+    // A prompt sign copied from documentation, and the name of the block.
     words.next_if(|w| !w.quoted && w.text == "$");
+    words.next_if(|w| !w.quoted && w.text == "cmd");
     let first = words.next().ok_or(CommandError::Empty)?;
     if !first.quoted && first.text.starts_with('-') && !is_help(&first) {
         return Err(CommandError::NoName { flag: start_of(&first.text) });
@@ -46,6 +49,11 @@ pub fn parse(line: &str) -> Result<Parsed, CommandError> {
     }
     let mut before_flags = true;
     while let Some(word) = words.next() {
+        if let Some(pair) = assignment(&word) {
+            before_flags = false;
+            parsed.assigned.push(pair);
+            continue;
+        }
         if word.quoted || !word.text.starts_with('-') || is_number(&word.text) || word.text == "-" {
             parsed.name_words += usize::from(before_flags && !word.quoted);
             before_flags &= !word.quoted;
@@ -66,6 +74,19 @@ pub fn parse(line: &str) -> Result<Parsed, CommandError> {
         parsed.flags.push((name, value));
     }
     Ok(parsed)
+}
+
+/// A typographic dash before a name is what an editor made of two plain ones.
+fn with_plain_dashes(word: Word) -> Word {
+    let name = word.text.trim_start_matches(['—', '–', '−']);
+    let is_flag = !word.quoted && name.len() < word.text.len() && name.starts_with(char::is_alphabetic);
+    if is_flag { Word { text: format!("--{name}"), ..word } } else { word }
+}
+
+/// `name=value`.
+fn assignment(word: &Word) -> Option<(String, String)> {
+    let (name, value) = word.text.split_once('=').filter(|_| !word.quoted)?;
+    lex::is_name(name).then(|| (name.replace('-', "_").to_lowercase(), value.to_owned()))
 }
 
 fn flag(text: &str) -> Result<(String, Option<String>), CommandError> {

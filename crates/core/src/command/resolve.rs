@@ -5,7 +5,9 @@ use std::{fmt::Write as _, sync::Arc};
 use serde_json::{Map, Value};
 
 use super::parse::{Parsed, parse};
-use crate::skill::{ArgError, ArgKind, ArgSpec, SkillFormat, SkillSet, SkillSpec, edit_distance};
+use crate::skill::{
+    ArgKind, ArgSpec, CallStyle, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument, fit,
+};
 
 /// What a command came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,10 +28,23 @@ pub enum Resolution {
 /// Resolves one command. `granted` is what the agent may use; nothing means every skill that a model may call.
 #[must_use]
 pub fn resolve(line: &str, skills: &SkillSet, granted: Option<&[String]>) -> Resolution {
+    let view = View { skills, granted };
+    if let Some((name, arguments)) = json_after_name(line) {
+        return view.with_json(name, arguments);
+    }
     match parse(line) {
-        Ok(parsed) => View { skills, granted }.resolve(parsed),
+        Ok(parsed) => view.resolve(parsed),
         Err(error) => Resolution::Error(error.to_string()),
     }
+}
+
+/// A command whose arguments are one JSON object, as in `tasks.create {"title": "Buy milk"}`.
+fn json_after_name(line: &str) -> Option<(&str, Value)> {
+    let (name, _) = line.split_once(|c: char| c.is_whitespace() || c == '{' || c == '(')?;
+    let rest = line[name.len()..].trim();
+    let rest = rest.strip_prefix('(').and_then(|r| r.strip_suffix(')')).unwrap_or(rest).trim();
+    let arguments: Value = rest.starts_with('{').then(|| serde_json::from_str(rest).ok())??;
+    Some((name, arguments))
 }
 
 /// The skills as one agent sees them.
@@ -53,11 +68,25 @@ impl View<'_> {
         if parsed.help {
             return Resolution::Help(form.help());
         }
-        match form.arguments(&parsed) {
-            Ok(arguments) => Resolution::Run { arguments: Value::Object(arguments), skill },
-            Err(what) => {
-                Resolution::Error(ArgError { what, usage: form.usage(), skill: form.skill.name.clone() }.to_string())
-            }
+        let mut given = Map::new();
+        match form.arguments(&parsed, &mut given) {
+            Ok(()) => Resolution::Run { arguments: Value::Object(given), skill },
+            Err(what) => Resolution::Error(form.error(&Misfit { what, given })),
+        }
+    }
+
+    fn with_json(&self, name: &str, arguments: Value) -> Resolution {
+        let mut parsed = Parsed { name: name.to_owned(), ..Parsed::default() };
+        let (Some(skill), Value::Object(arguments)) = (self.named(&mut parsed), arguments) else {
+            return self.no_such_skill(&parsed);
+        };
+        if !self.sees(&skill) {
+            return Resolution::Error(self.not_granted(&skill.name));
+        }
+        let form = Form::of(&skill);
+        match fit(&form.spec(), &arguments, CallStyle::Cmd) {
+            Ok(given) => Resolution::Run { arguments: Value::Object(given), skill },
+            Err(misfit) => Resolution::Error(form.error(&misfit)),
         }
     }
 
@@ -71,7 +100,7 @@ impl View<'_> {
 
     /// The skill that the name means, also written `tasks create` or `Tasks.Create`; takes the words it used.
     fn named(&self, parsed: &mut Parsed) -> Option<Arc<SkillSpec>> {
-        let mut name = parsed.name.trim_start_matches('/').to_lowercase();
+        let mut name = parsed.name.trim_start_matches('/').trim_end_matches(':').to_lowercase();
         for used in 0..=parsed.name_words.min(2) {
             if used > 0 {
                 name = format!("{name}.{}", parsed.positional[used - 1].to_lowercase());
@@ -81,7 +110,7 @@ impl View<'_> {
                 return Some(Arc::clone(skill));
             }
         }
-        None
+        self.skills.named_like(parsed.name.trim_start_matches('/')).filter(|s| self.sees(s)).map(Arc::clone)
     }
 
     fn no_such_skill(&self, parsed: &Parsed) -> Resolution {
@@ -179,17 +208,49 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn arguments(&self, parsed: &Parsed) -> Result<Map<String, Value>, String> {
-        let mut arguments = Map::new();
-        for (name, value) in &parsed.flags {
-            self.take_flag(&mut arguments, name, value.as_deref())?;
+    /// The skill as its arguments are read and shown.
+    fn spec(&self) -> std::borrow::Cow<'a, SkillSpec> {
+        match &self.args {
+            std::borrow::Cow::Borrowed(_) => std::borrow::Cow::Borrowed(self.skill),
+            std::borrow::Cow::Owned(args) => {
+                std::borrow::Cow::Owned(SkillSpec { args: args.clone(), ..self.skill.clone() })
+            }
         }
-        self.take_positional(&mut arguments, &parsed.positional)?;
-        let missing: Vec<String> = self.missing(&arguments).map(|a| format!("--{}", a.name)).collect();
+    }
+
+    fn error(&self, misfit: &Misfit) -> String {
+        CallStyle::Cmd.error(&self.spec(), misfit)
+    }
+
+    fn arguments(&self, parsed: &Parsed, given: &mut Map<String, Value>) -> Result<(), String> {
+        let mut wrong = None;
+        for (name, value) in &parsed.flags {
+            if let Err(what) = self.take_flag(given, name, value.as_deref()) {
+                wrong.get_or_insert(what);
+            }
+        }
+        for (name, value) in &parsed.assigned {
+            if let Err(what) = self.take_assigned(given, name, value) {
+                wrong.get_or_insert(what);
+            }
+        }
+        if let Some(what) = wrong {
+            return Err(what);
+        }
+        self.take_positional(given, &parsed.positional)?;
+        let missing: Vec<String> = self.missing(given).map(|a| format!("--{}", a.name)).collect();
         match missing.as_slice() {
-            [] => Ok(arguments),
+            [] => Ok(()),
             [one] => Err(format!("missing required flag: {one}")),
             several => Err(format!("missing required flags: {}", several.join(", "))),
+        }
+    }
+
+    /// `title="Buy milk"`: a flag without its dashes, if that is what it is.
+    fn take_assigned(&self, given: &mut Map<String, Value>, name: &str, value: &str) -> Result<(), String> {
+        match find_argument(&self.args, &self.skill.domain, name) {
+            Found::Is(_) => self.take_flag(given, name, Some(value)),
+            Found::Near(_) | Found::No => Err(unexpected(&format!("{name}={value}"))),
         }
     }
 
@@ -198,7 +259,10 @@ impl<'a> Form<'a> {
     }
 
     fn take_flag(&self, given: &mut Map<String, Value>, name: &str, value: Option<&str>) -> Result<(), String> {
-        let find = |wanted: &str| self.args.iter().find(|a| a.name.replace('-', "_").eq_ignore_ascii_case(wanted));
+        let find = |wanted: &str| match find_argument(&self.args, &self.skill.domain, wanted) {
+            Found::Is(arg) => Some(arg),
+            Found::Near(_) | Found::No => None,
+        };
         let negated = || name.strip_prefix("no_").and_then(find).filter(|a| a.kind == ArgKind::Bool);
         let (arg, read) = match (find(name), negated()) {
             (Some(arg), _) => (arg, read_value(arg, value)?),
@@ -229,38 +293,40 @@ impl<'a> Form<'a> {
             [] if self.is_prompt() => self.args.iter().find(|a| a.name == "args" && !given.contains_key(&a.name)),
             _ => None,
         };
-        let Some(arg) = target else {
-            let shown: String = text.chars().take(80).collect();
-            return Err(format!("unexpected text {shown:?}: every value follows its flag, in quotes if it has spaces"));
-        };
-        let (name, value) = (arg.name.clone(), arg.parse_text(&text)?);
-        given.insert(name, value);
+        // What has the marks of a call's own syntax is no sentence of the user's.
+        let is_syntax =
+            words.iter().any(|w| w.starts_with(['{', '[', '(', '<', '—', '–', '`', '|']) || w.ends_with("=>"));
+        let Some(arg) = target.filter(|_| !is_syntax) else { return Err(unexpected(&text)) };
+        let value = arg.parse_text(&text).map_err(|what| format!("--{} {what}", arg.name))?;
+        given.insert(arg.name.clone(), value);
         Ok(())
     }
 
     fn unknown_flag(&self, name: &str) -> String {
-        let mut near: Vec<(usize, &str)> = self
-            .args
-            .iter()
-            .filter_map(|a| {
-                let distance = edit_distance(name, &a.name);
-                let part = name.len() > 2 && (a.name.contains(name) || name.contains(a.name.as_str()));
-                (distance <= 2 || part).then_some((distance, a.name.as_str()))
-            })
-            .collect();
-        near.sort_unstable();
-        let hint = match near.first() {
-            Some((_, best)) => format!(" Did you mean --{best}?"),
-            None if self.args.is_empty() => " It takes none.".to_owned(),
-            None => String::new(),
+        let hint = match find_argument(&self.args, &self.skill.domain, name) {
+            Found::Near(best) | Found::Is(best) => format!(" Did you mean --{}?", best.name),
+            Found::No if self.args.is_empty() => " It takes none.".to_owned(),
+            Found::No => String::new(),
         };
         format!("{} has no flag --{name}.{hint}", self.skill.name)
     }
 }
 
+fn unexpected(text: &str) -> String {
+    let shown: String = text.chars().take(80).collect();
+    format!("unexpected text {shown:?}: every value follows its flag, in quotes if it has spaces")
+}
+
 fn read_value(arg: &ArgSpec, value: Option<&str>) -> Result<Value, String> {
     match value {
-        Some(text) => arg.parse_text(text),
+        Some(text) if text == PLACEHOLDER => {
+            Err(format!("--{} needs a real value in place of {PLACEHOLDER}", arg.name))
+        }
+        Some(text) => {
+            let read = if matches!(arg.kind, ArgKind::Choice(_)) { arg.read(&text.into()) } else { Ok(None) };
+            let read = read.and_then(|read| read.map_or_else(|| arg.parse_text(text), Ok));
+            read.map_err(|what| format!("--{} {what}", arg.name))
+        }
         None if arg.kind == ArgKind::Bool => Ok(Value::Bool(true)),
         None => Err(format!("--{} needs a value: {}", arg.name, arg.usage().trim_matches(['[', ']']))),
     }

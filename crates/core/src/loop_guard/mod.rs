@@ -170,9 +170,13 @@ impl LoopGuard {
     }
 
     /// Judges a call and counts the veto if it comes to one. A vetoed call is remembered without a result, so that it
-    /// cannot pass for progress.
-    pub fn judge(&mut self, name: &str, args: &Value) -> Verdict {
-        let verdict = self.check(name, args);
+    /// cannot pass for progress. A call of something that does not exist is vetoed if those before it did not exist
+    /// either, whatever their names.
+    pub fn judge(&mut self, name: &str, args: &Value, is_unknown: bool) -> Verdict {
+        let mut verdict = self.check(name, args);
+        if is_unknown && self.limits.enabled && verdict.level != LoopLevel::Critical {
+            verdict = self.unknown_names().unwrap_or(verdict);
+        }
         if verdict.level == LoopLevel::Critical {
             self.vetoes = self.vetoes.saturating_add(1);
             self.remember(CallRecord {
@@ -184,6 +188,11 @@ impl LoopGuard {
             });
         }
         verdict
+    }
+
+    /// Lets the vetoes since there were `before` of them count as one.
+    pub fn count_once(&mut self, before: u32) {
+        self.vetoes = self.vetoes.min(before.saturating_add(1));
     }
 
     /// Remembers a call. Without a result it is one that has begun; its result joins the newest such record later. Errors
@@ -228,6 +237,17 @@ impl LoopGuard {
         (count >= self.limits.unknown_tool_calls as usize).then(|| {
             let text =
                 format!("{} does not exist and was called {count} times in a row. Use a tool you have.", call.name);
+            Verdict::critical(LoopDetector::UnknownToolRepeat, count, text)
+        })
+    }
+
+    /// The newest calls are of things that do not exist, each of another name perhaps.
+    fn unknown_names(&self) -> Option<Verdict> {
+        let run = self.calls.iter().rev().take_while(|r| r.is_unknown_tool || r.is_vetoed);
+        let count = run.filter(|r| r.is_unknown_tool).count();
+        (count >= self.limits.unknown_tool_calls as usize).then(|| {
+            let text =
+                format!("{count} calls in a row were of things that do not exist. Use only names that you were given.");
             Verdict::critical(LoopDetector::UnknownToolRepeat, count, text)
         })
     }

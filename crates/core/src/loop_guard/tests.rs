@@ -131,7 +131,7 @@ fn a_tool_that_does_not_exist_is_stopped_whatever_its_arguments() {
         }
         assert_eq!(said(&guard, "invented", 1_000), stops(LoopDetector::UnknownToolRepeat, most));
         assert_eq!(said(&guard, "other", 1_000), OK);
-        guard.judge("invented", &json!({}));
+        guard.judge("invented", &json!({}), false);
         assert_eq!(
             guard.check("invented", &json!({})).level,
             LoopLevel::Critical,
@@ -163,9 +163,9 @@ fn two_vetoes_spend_the_guard_and_a_veto_is_never_progress() {
     let args = json!({"n": 1});
     assert_eq!(guard.check("a", &args).level, LoopLevel::Critical);
     assert_eq!((guard.vetoes(), guard.is_spent()), (0, false), "a look changes nothing");
-    guard.judge("a", &args);
+    guard.judge("a", &args, false);
     assert_eq!((guard.vetoes(), guard.is_spent()), (1, false));
-    assert_eq!(guard.judge("a", &args).count, 5, "the veto has no result and does not count as one");
+    assert_eq!(guard.judge("a", &args, false).count, 5, "the veto has no result and does not count as one");
     assert!(guard.is_spent());
 }
 
@@ -173,8 +173,8 @@ fn two_vetoes_spend_the_guard_and_a_veto_is_never_progress() {
 fn dodging_a_ping_pong_veto_with_the_other_call_is_still_ping_pong() {
     let calls: Vec<_> = (0..4).map(|i| if i % 2 == 0 { ("a", 0, Some("x")) } else { ("b", 0, Some("y")) }).collect();
     let mut guard = guard(LoopGuardLimits::annie(), &calls);
-    assert_eq!(guard.judge("a", &json!({"n": 0})).level, LoopLevel::Critical);
-    assert_eq!(guard.judge("b", &json!({"n": 0})).detector, Some(LoopDetector::PingPong));
+    assert_eq!(guard.judge("a", &json!({"n": 0}), false).level, LoopLevel::Critical);
+    assert_eq!(guard.judge("b", &json!({"n": 0}), false).detector, Some(LoopDetector::PingPong));
     assert!(guard.is_spent());
 }
 
@@ -231,7 +231,7 @@ proptest! {
         for (name, arg, result, unknown) in calls {
             let (name, args) = (format!("t{name}"), json!({ "n": arg }));
             let before = guard.vetoes();
-            let verdict = guard.judge(&name, &args);
+            let verdict = guard.judge(&name, &args, false);
             prop_assert_eq!(guard.vetoes() - before, u32::from(verdict.level == LoopLevel::Critical));
             if verdict.level != LoopLevel::Critical {
                 guard.record(&name, &args, result.map(|r| r.to_string()).as_deref(), unknown);

@@ -14,6 +14,8 @@ pub enum ArgKind {
     Text,
     /// A whole number.
     Integer,
+    /// The number of a thing that exists. A skill that changes something takes it only where the conversation named it.
+    Id,
     /// A number.
     Number,
     /// `--flag`, `--flag true`, `--flag=false`.
@@ -64,7 +66,7 @@ impl ArgSpec {
     fn placeholder(&self) -> String {
         match &self.kind {
             ArgKind::Text => "TEXT".to_owned(),
-            ArgKind::Integer | ArgKind::Number => "N".to_owned(),
+            ArgKind::Integer | ArgKind::Id | ArgKind::Number => "N".to_owned(),
             ArgKind::Bool => String::new(),
             ArgKind::Choice(words) => words.join("|"),
             ArgKind::List => "A,B".to_owned(),
@@ -98,26 +100,27 @@ impl ArgSpec {
     /// Reads one flag's text as this argument's JSON value.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
     pub fn parse_text(&self, text: &str) -> Result<Value, String> {
         let value = match &self.kind {
             ArgKind::Text | ArgKind::Date | ArgKind::Choice(_) => Value::from(text),
-            ArgKind::Integer => text
+            ArgKind::Integer | ArgKind::Id => text
                 .trim()
+                .trim_start_matches('#')
                 .parse::<i64>()
                 .map(Value::from)
-                .map_err(|_| format!("--{} wants a whole number, got {text:?}", self.name))?,
+                .map_err(|_| format!("wants a whole number, got {text:?}"))?,
             ArgKind::Number => text
                 .trim()
                 .parse::<f64>()
                 .ok()
                 .filter(|n| n.is_finite())
                 .map(Value::from)
-                .ok_or_else(|| format!("--{} wants a number, got {text:?}", self.name))?,
+                .ok_or_else(|| format!("wants a number, got {text:?}"))?,
             ArgKind::Bool => match text.trim().to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" | "1" => Value::Bool(true),
                 "false" | "no" | "off" | "0" => Value::Bool(false),
-                _ => return Err(format!("--{} wants true or false, got {text:?}", self.name)),
+                _ => return Err(format!("wants true or false, got {text:?}")),
             },
             ArgKind::List => text.split(',').map(str::trim).filter(|s| !s.is_empty()).collect(),
         };
@@ -128,42 +131,33 @@ impl ArgSpec {
     /// Whether a JSON value fits.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
     pub fn check(&self, value: &Value) -> Result<(), String> {
-        let name = &self.name;
         let number = |n: f64| match (self.minimum, self.maximum) {
-            (Some(min), _) if n < min => Err(format!("--{name} must be at least {min}, got {n}")),
-            (_, Some(max)) if n > max => Err(format!("--{name} must be at most {max}, got {n}")),
+            (Some(min), _) if n < min => Err(format!("must be at least {min}, got {n}")),
+            (_, Some(max)) if n > max => Err(format!("must be at most {max}, got {n}")),
             _ => Ok(()),
         };
         match &self.kind {
             ArgKind::Text | ArgKind::Date => {
-                let text = value.as_str().ok_or_else(|| format!("--{name} wants text, got {value}"))?;
-                if self.required && text.trim().is_empty() {
-                    Err(format!("--{name} must not be empty"))
-                } else {
-                    Ok(())
-                }
+                let text = value.as_str().ok_or_else(|| format!("wants text, got {value}"))?;
+                if self.required && text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(()) }
             }
-            ArgKind::Integer => {
-                value.as_i64().ok_or_else(|| format!("--{name} wants a whole number, got {value}")).and_then(|n| {
+            ArgKind::Integer | ArgKind::Id => {
+                value.as_i64().ok_or_else(|| format!("wants a whole number, got {value}")).and_then(|n| {
                     #[expect(clippy::cast_precision_loss, reason = "bounds are small")]
                     number(n as f64)
                 })
             }
-            ArgKind::Number => {
-                value.as_f64().ok_or_else(|| format!("--{name} wants a number, got {value}")).and_then(number)
-            }
-            ArgKind::Bool => {
-                value.as_bool().map(|_| ()).ok_or_else(|| format!("--{name} wants true or false, got {value}"))
-            }
+            ArgKind::Number => value.as_f64().ok_or_else(|| format!("wants a number, got {value}")).and_then(number),
+            ArgKind::Bool => value.as_bool().map(|_| ()).ok_or_else(|| format!("wants true or false, got {value}")),
             ArgKind::Choice(words) => match value.as_str() {
                 Some(word) if words.iter().any(|w| w == word) => Ok(()),
-                _ => Err(format!("--{name} must be one of {}, got {value}", words.join(", "))),
+                _ => Err(format!("must be one of {}, got {value}", words.join(", "))),
             },
             ArgKind::List => match value.as_array() {
                 Some(items) if items.iter().all(Value::is_string) => Ok(()),
-                _ => Err(format!("--{name} wants a list of texts, got {value}")),
+                _ => Err(format!("wants a list of texts, got {value}")),
             },
         }
     }
@@ -171,7 +165,7 @@ impl ArgSpec {
     fn schema(&self) -> Value {
         let mut schema = match &self.kind {
             ArgKind::Text => json!({"type": "string"}),
-            ArgKind::Integer => json!({"type": "integer"}),
+            ArgKind::Integer | ArgKind::Id => json!({"type": "integer"}),
             ArgKind::Number => json!({"type": "number"}),
             ArgKind::Bool => json!({"type": "boolean"}),
             ArgKind::Choice(words) => json!({"type": "string", "enum": words}),
@@ -200,7 +194,8 @@ pub fn schema_of(args: &[ArgSpec]) -> Value {
 }
 
 /// Reads arguments out of a struct's JSON Schema, as `schemars` writes it: `properties`, `required`, `description`,
-/// `enum` (also behind a local `$ref` or an `anyOf` with null), `minimum`, `maximum`, `default`, and `format: "date"`.
+/// `enum` (also behind a local `$ref` or an `anyOf` with null), `minimum`, `maximum`, `default`, and `format: "date"` or
+/// `"id"`.
 #[must_use]
 pub fn args_from_schema(schema: &Value) -> Vec<ArgSpec> {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -263,6 +258,7 @@ fn kind_of(root: &Value, property: &Value) -> ArgKind {
             .map(str::to_owned)
     });
     match kind.as_deref() {
+        Some("integer") if property["format"] == "id" => ArgKind::Id,
         Some("integer") => ArgKind::Integer,
         Some("number") => ArgKind::Number,
         Some("boolean") => ArgKind::Bool,
@@ -283,7 +279,7 @@ pub fn check_object(skill: &SkillSpec, arguments: &Value) -> Result<(), ArgError
             return Err(fail(format!("{} has no flag --{name}", skill.name)));
         };
         if !value.is_null() {
-            spec.check(value).map_err(fail)?;
+            spec.check(value).map_err(|what| fail(format!("--{name} {what}")))?;
         }
     }
     match skill.args.iter().find(|a| a.required && map.get(&a.name).is_none_or(Value::is_null)) {

@@ -1,11 +1,13 @@
 //! What a skill is: its name, what it says of itself, its arguments, and what its effect means for recovery.
 
 mod args;
+mod fit;
 mod set;
 
 use serde::{Deserialize, Serialize};
 
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
+pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
 
 /// What may happen if a run is repeated (ruling 6). Recovery looks at this and at nothing else.
@@ -135,6 +137,12 @@ impl SkillSpec {
     #[must_use]
     pub fn schema(&self) -> serde_json::Value {
         args::schema_of(&self.args)
+    }
+
+    /// The skill's name as a key that forgives how its parts are joined: see [`SkillSet::named_like`].
+    fn key(name: &str) -> String {
+        let parts = name.split(['.', '_', '-', '/', ' ']).filter(|part| !part.is_empty());
+        parts.map(str::to_lowercase).collect::<Vec<_>>().join(".")
     }
 
     /// Checks arguments that came as a JSON object and fills in nothing: defaults are the handler's.

@@ -51,6 +51,18 @@ impl SkillSet {
         self.skills.get(name)
     }
 
+    /// The skill that a model may call and that it means by this name, however it joins the parts: `tasks.create`,
+    /// `tasks_create`, `tasks__create`. Nothing if two fit.
+    #[must_use]
+    pub fn named_like(&self, name: &str) -> Option<&Arc<SkillSpec>> {
+        if let Some(skill) = self.get(name) {
+            return Some(skill).filter(|s| s.is_model_invocable());
+        }
+        let key = SkillSpec::key(name);
+        let mut fitting = self.for_model().filter(|s| SkillSpec::key(&s.name) == key);
+        fitting.next().filter(|_| fitting.next().is_none())
+    }
+
     /// All skills, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<SkillSpec>> {
         self.skills.values()

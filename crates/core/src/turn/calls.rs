@@ -7,7 +7,7 @@ use super::{
     run::{AgentRun, OpenCall, Phase, RunKind},
 };
 use crate::{
-    context::clip,
+    context::{clip, direct_tool_name},
     event::{Action, Mode, PlannedSkill, ResolvedCall},
     ids::IntentId,
     loop_guard::LoopLevel,
@@ -16,6 +16,8 @@ use crate::{
     skill::Effect,
 };
 
+/// What a call is answered with that stands in its reply more than once.
+pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
@@ -58,8 +60,10 @@ impl OpenCall {
 }
 
 impl AgentRun {
-    /// Decides which calls of a reply may go ahead. In a sequence of commands, those behind a broken one are not run.
+    /// Decides which calls of a reply may go ahead. In a sequence of commands, those behind a broken one are not run. The
+    /// guard's vetoes count once a reply: a model that guesses many names at once has to hear of it before it is given up.
     pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
+        let vetoes = self.guard.vetoes();
         let mut open = Vec::with_capacity(calls.len());
         let mut broken = false;
         for call in calls {
@@ -71,11 +75,16 @@ impl AgentRun {
             }
             open.push(next);
         }
+        self.guard.count_once(vetoes);
         self.phase = Phase::Acting(open);
     }
 
     /// False if the call is known to be wrong.
     fn judge(&mut self, open: &mut OpenCall) -> bool {
+        if matches!(&open.call.action, Action::Answer { text, .. } if text == REPEATED) {
+            open.result = Some(REPEATED.to_owned());
+            return true;
+        }
         let counts = self.counts(&open.call.action);
         if counts && self.calls_used >= self.calls_max {
             open.result = Some(format!("[not run] {}", self.calls_note));
@@ -87,7 +96,8 @@ impl AgentRun {
             open.result = Some(IN_DOUBT.to_owned());
             return false;
         }
-        let verdict = self.guard.judge(&name, &arguments);
+        let is_unknown = matches!(open.call.action, Action::Answer { is_unknown: true, .. });
+        let verdict = self.guard.judge(&name, &arguments, is_unknown);
         if verdict.level == LoopLevel::Critical {
             open.result = Some(format!("[blocked] {}", verdict.message));
             self.undone.push(open.brief("blocked: it went on without progress"));
@@ -127,8 +137,9 @@ impl AgentRun {
             return false;
         }
         let advice = self.advise(outcome);
+        let kind = self.kind;
         let Some(open) = self.awaited(intent) else { return false };
-        let text = outcome.to_llm_string();
+        let text = in_its_language(open, kind, outcome);
         let mut shown = clip(&text, bytes_max).into_owned();
         if let Some(advice) = advice {
             shown.push_str(&format!("\nNext: {advice}"));
@@ -202,6 +213,30 @@ impl AgentRun {
         let Phase::Acting(calls) = &mut self.phase else { return None };
         calls.iter_mut().find(|o| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent))
     }
+}
+
+/// A result's text for the model. Skills speak of flags; an agent that calls them with JSON hears of arguments, and is shown
+/// its own call to correct.
+fn in_its_language(open: &OpenCall, kind: RunKind, outcome: &Outcome) -> String {
+    let planned = open.planned().filter(|_| outcome.error_type.as_deref() == Some("invalid_arguments"));
+    let Some(planned) = planned.filter(|_| !kind.is_cmd()) else { return outcome.to_llm_string() };
+    let said = outcome.data.split("\nUsage: ").next().unwrap_or_default();
+    let names = said.split(' ').map(|word| match word.strip_prefix("--") {
+        Some(flag) => {
+            let name = flag.trim_end_matches([',', '.', ':', ';']);
+            format!("\"{name}\"{}", &flag[name.len()..])
+        }
+        None => word.to_owned(),
+    });
+    let said = names.collect::<Vec<_>>().join(" ");
+    let (skill, arguments) = (&planned.skill, &planned.arguments);
+    let call = match kind {
+        RunKind::Main(Mode::Direct) => format!("{} {arguments}", direct_tool_name(skill)),
+        _ => format!("use_skill {{\"skill\":{},\"arguments\":{arguments}}}", Value::from(skill.as_str())),
+    };
+    let outcome =
+        Outcome { data: format!("{said}\nYour call was: {call}\nCorrect it and send it again."), ..outcome.clone() };
+    outcome.to_llm_string()
 }
 
 fn with_warning(text: String, warning: Option<&str>) -> String {

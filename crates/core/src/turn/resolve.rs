@@ -1,27 +1,28 @@
 //! What a model's reply means: every tool call or command is checked against the skills as they are now, once, and the
 //! result is recorded with the reply. Whatever a model gets wrong becomes an answer that it can correct.
 
+mod tools;
+
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::run::{AgentRun, RunKind};
+use super::{
+    calls::REPEATED,
+    run::{AgentRun, RunKind},
+};
 use crate::{
     command::{self, Resolution},
-    context::direct_tool_name,
-    event::{Action, DispatchSpec, Mode, PlannedSkill, ResolvedCall, SkillManual},
-    ids::{AgentId, IntentId, TaskId},
-    limits::{SubAgentInterface, TurnLimits},
+    event::{Action, Mode, PlannedSkill, ResolvedCall, SkillManual},
+    ids::{IntentId, TaskId},
+    limits::TurnLimits,
     message::{Finish, ModelReply, ToolCall},
-    skill::{SkillSet, SkillSpec},
+    skill::{CallStyle, Misfit, SkillSet, SkillSpec, fit},
 };
+use tools::collect;
 
 /// Calls that one reply may hold; what is beyond is left out, and the model is told.
 const CALLS_MAX: usize = 32;
-/// The longest mission that an agent may be given, in bytes.
-const MISSION_BYTES_MAX: usize = 8 * 1024;
-/// The longest context beside it, in bytes.
-const CONTEXT_BYTES_MAX: usize = 16 * 1024;
 /// How much of a name that a model made up is repeated to it, in characters.
 const NAME_CHARS_MAX: usize = 80;
 
@@ -36,7 +37,23 @@ pub fn resolve(
     limits: &TurnLimits,
 ) -> Vec<ResolvedCall> {
     let resolver = Resolver { task, run, granted, skills, limits };
-    if run.kind.is_cmd() { resolver.commands(reply) } else { resolver.tools(&reply.tool_calls) }
+    let mut calls = if run.kind.is_cmd() { resolver.commands(reply) } else { resolver.tools(&reply.tool_calls) };
+    run_once(&mut calls);
+    calls
+}
+
+/// The same call several times in one reply is meant once.
+fn run_once(calls: &mut [ResolvedCall]) {
+    let same = |a: &ResolvedCall, b: &ResolvedCall| match (&a.action, &b.action) {
+        (Action::Skill(a), Action::Skill(b)) => a.skill == b.skill && a.arguments == b.arguments,
+        (Action::Answer { .. }, Action::Answer { .. }) => a.name == b.name && a.raw == b.raw,
+        _ => false,
+    };
+    for n in 1..calls.len() {
+        if calls[..n].iter().any(|before| same(before, &calls[n])) {
+            calls[n].action = answer(REPEATED.to_owned());
+        }
+    }
 }
 
 struct Resolver<'a> {
@@ -127,7 +144,7 @@ impl Resolver<'_> {
     /// Whether the first word of a command is a skill or a domain.
     fn is_known(&self, line: &str) -> bool {
         let word = line.split_whitespace().next().unwrap_or_default().trim_start_matches('/').to_lowercase();
-        self.skills.iter().any(|s| s.name == word || s.domain == word)
+        self.skills.iter().any(|s| s.name == word || s.domain == word) || self.skills.named_like(&word).is_some()
     }
 
     fn planned(&self, skill: &SkillSpec, arguments: Value, call_id: &str) -> Action {
@@ -148,29 +165,28 @@ impl Resolver<'_> {
             Err(why) => return error(&why),
         };
         match (self.run.kind, call.name.as_str()) {
-            (RunKind::Main(Mode::MultiAgent | Mode::SingleLoop), "get_skill") => self.get_skill(&arguments),
-            (RunKind::Main(Mode::MultiAgent), "dispatch_agent") => self.dispatch(&arguments),
-            (RunKind::Main(Mode::MultiAgent), "get_agent_results") => collect(&arguments),
-            (RunKind::Main(Mode::SingleLoop) | RunKind::Sub(SubAgentInterface::Json), "use_skill") => {
-                match arguments["skill"].as_str() {
-                    Some(name) => {
-                        let inner = arguments.get("arguments").cloned().unwrap_or_else(|| json!({}));
-                        let inner = match inner {
-                            Value::String(text) => serde_json::from_str(&text).unwrap_or(Value::String(text)),
-                            other => other,
-                        };
-                        self.skill(name, inner, id)
-                    }
-                    None => error("use_skill needs \"skill\": the name of the skill to run."),
-                }
+            (RunKind::Main(Mode::MultiAgent | Mode::SingleLoop), "get_skill") => {
+                self.get_skill(&Value::Object(arguments))
             }
-            (RunKind::Main(Mode::Direct), tool) => {
-                match self.skills.for_model().find(|s| direct_tool_name(&s.name) == tool) {
-                    Some(skill) => self.skill(&skill.name, arguments, id),
-                    None => self.no_tool(tool),
-                }
+            (RunKind::Main(Mode::MultiAgent), "dispatch_agent") => self.dispatch(&Value::Object(arguments)),
+            (RunKind::Main(Mode::MultiAgent), "get_agent_results") => collect(&Value::Object(arguments)),
+            (_, "use_skill") => self.use_skill(arguments, id),
+            (_, tool) => match self.skills.named_like(tool) {
+                Some(skill) => self.skill(&skill.name, arguments_in(arguments, &[]), id),
+                None => self.no_tool(tool),
+            },
+        }
+    }
+
+    fn use_skill(&self, arguments: Map<String, Value>, id: &str) -> Action {
+        let name = ["skill", "skill_name", "name"].iter().find_map(|key| Some((*key, arguments.get(*key)?.as_str()?)));
+        match name {
+            Some((key, name)) => {
+                let name = name.to_owned();
+                self.skill(&name, arguments_in(arguments, &[key]), id)
             }
-            (_, tool) => self.no_tool(tool),
+            None if self.run.kind == RunKind::Main(Mode::MultiAgent) => self.no_tool("use_skill"),
+            None => error("use_skill needs \"skill\": the name of the skill to run."),
         }
     }
 
@@ -184,23 +200,47 @@ impl Resolver<'_> {
         no_such_thing(&format!("there is no tool {:?}. Your tools are {yours}.", shown(tool)))
     }
 
-    fn skill(&self, name: &str, arguments: Value, id: &str) -> Action {
+    /// How this agent writes its calls.
+    const fn style(&self) -> CallStyle {
+        match self.run.kind {
+            _ if self.run.kind.is_cmd() => CallStyle::Cmd,
+            RunKind::Main(Mode::Direct) => CallStyle::Direct,
+            RunKind::Main(_) | RunKind::Sub(_) => CallStyle::UseSkill,
+        }
+    }
+
+    fn skill(&self, name: &str, arguments: Map<String, Value>, id: &str) -> Action {
+        let Some(skill) = self.skills.named_like(name) else {
+            return no_such_thing(&self.unknown(name));
+        };
         if let Some(granted) = self.granted
-            && !granted.iter().any(|g| g == name)
+            && !granted.contains(&skill.name)
         {
             return error(&format!(
                 "skill {:?} is not available to this agent; yours are {}.",
-                shown(name),
+                skill.name,
                 granted.join(", ")
             ));
         }
-        let Some(skill) = self.skills.get(name).filter(|s| s.is_model_invocable()) else {
-            return error(&self.unknown(name));
-        };
-        match skill.check_arguments(&arguments) {
-            Ok(()) => self.planned(skill, arguments, id),
-            Err(e) => error(&format!("invalid arguments for {name}: {e}")),
+        match fit(skill, &arguments, self.style()) {
+            Ok(given) | Err(Misfit { given, .. }) if self.run.kind == RunKind::Main(Mode::MultiAgent) => {
+                self.not_a_tool(skill, &given)
+            }
+            Ok(arguments) => self.planned(skill, Value::Object(arguments), id),
+            Err(misfit) => error(&self.style().error(skill, &misfit)),
         }
+    }
+
+    /// An orchestrator called a skill itself: the dispatch that does the same.
+    fn not_a_tool(&self, skill: &SkillSpec, given: &Map<String, Value>) -> Action {
+        let mission = format!("Run {}", CallStyle::Cmd.right_call(skill, given));
+        error(&format!(
+            "{name} is a skill, not a tool. Call: dispatch_agent {{\"agent_id\":\"a{round}\",\"mission\":{mission},\"skills\":[\"{name}\"]}} \
+             and then get_agent_results {{}}",
+            name = skill.name,
+            round = self.run.round,
+            mission = Value::from(mission),
+        ))
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -215,92 +255,6 @@ impl Resolver<'_> {
         }
         text
     }
-
-    fn get_skill(&self, arguments: &Value) -> Action {
-        let full = self.run.kind == RunKind::Main(Mode::SingleLoop);
-        let domain = arguments["domain"].as_str().map(|d| d.trim().to_lowercase()).filter(|d| !d.is_empty());
-        let found = if let Some(domain) = domain {
-            let found = self.skills.in_domain(&domain);
-            if found.is_empty() {
-                let domains: Vec<String> = self.skills.domains().into_iter().map(|d| d.name).collect();
-                let domain = shown(&domain);
-                return error(&format!("there is no domain {domain:?}. The domains are {}.", domains.join(", ")));
-            }
-            found
-        } else if let Some(words) = arguments["search"].as_str().filter(|s| !s.trim().is_empty()) {
-            self.skills.search(words).into_iter().take(10).collect()
-        } else {
-            return answer(summary(self.skills));
-        };
-        let skills: Vec<Value> = found
-            .iter()
-            .map(|s| {
-                let mut entry = Map::new();
-                entry.insert("name".into(), s.name.clone().into());
-                entry.insert("description".into(), s.description.clone().into());
-                entry.insert("usage".into(), s.synopsis().into());
-                if full {
-                    entry.insert("parameters".into(), s.schema());
-                }
-                Value::Object(entry)
-            })
-            .collect();
-        answer(json!({"skills": skills}).to_string())
-    }
-
-    fn dispatch(&self, arguments: &Value) -> Action {
-        let Some(agent) = arguments["agent_id"].as_str() else {
-            return error("dispatch_agent needs agent_id: a name for the agent, unique in this turn.");
-        };
-        let Ok(agent) = AgentId::sub(agent.trim()) else {
-            return error("agent_id must be 1 to 64 letters, digits, _ or - and not \"orchestrator\".");
-        };
-        let mission = arguments["mission"].as_str().unwrap_or_default().trim();
-        if mission.is_empty() {
-            return error("dispatch_agent needs a mission: what the agent is to accomplish.");
-        }
-        let context = arguments["context"].as_str().unwrap_or_default().trim();
-        for (what, text, bytes_max) in
-            [("mission", mission, MISSION_BYTES_MAX), ("context", context, CONTEXT_BYTES_MAX)]
-        {
-            if text.len() > bytes_max {
-                return error(&format!("the {what} has {} bytes and at most {bytes_max} are allowed.", text.len()));
-            }
-        }
-        let mut skills = texts(&arguments["skills"]);
-        skills.sort();
-        skills.dedup();
-        if skills.is_empty() {
-            return error("dispatch_agent needs skills: the names of the skills that the agent may use.");
-        }
-        let mut manual = Vec::with_capacity(skills.len());
-        for name in &skills {
-            let Some(skill) = self.skills.get(name).filter(|s| s.is_model_invocable()) else {
-                return error(&self.unknown(name));
-            };
-            manual.push(manual_of(skill, self.limits.interface == SubAgentInterface::Json));
-        }
-        let mut depends_on = Vec::new();
-        for name in texts(&arguments["depends_on"]) {
-            match AgentId::sub(&name) {
-                Ok(agent) if !depends_on.contains(&agent) => depends_on.push(agent),
-                Ok(_) => {}
-                Err(_) => {
-                    return error(&format!("depends_on names {:?}, which cannot be an agent's name.", shown(&name)));
-                }
-            }
-        }
-        let asked = whole(&arguments["max_tool_calls"]).unwrap_or(self.limits.agent_calls_default);
-        Action::Dispatch(DispatchSpec {
-            agent,
-            mission: mission.to_owned(),
-            skills,
-            context: context.to_owned(),
-            depends_on,
-            max_tool_calls: asked.min(self.limits.agent_calls_max).max(1),
-            manual,
-        })
-    }
 }
 
 /// What a prompt says of one skill; the schema only where it is shown.
@@ -314,32 +268,28 @@ pub fn manual_of(skill: &SkillSpec, with_schema: bool) -> SkillManual {
     }
 }
 
-fn collect(arguments: &Value) -> Action {
-    let mut agents = Vec::new();
-    for name in texts(&arguments["agent_ids"]) {
-        match AgentId::sub(&name) {
-            Ok(agent) => agents.push(agent),
-            Err(_) => return error(&format!("agent_ids names {:?}, which cannot be an agent's name.", shown(&name))),
-        }
+/// The arguments of a skill in a call's own: in an object of their own, or beside the others, or both. `taken` are keys that
+/// are no arguments.
+fn arguments_in(mut call: Map<String, Value>, taken: &[&str]) -> Map<String, Value> {
+    const INNER: [&str; 5] = ["arguments", "parameters", "args", "params", "input"];
+    for key in taken {
+        call.remove(*key);
     }
-    Action::Collect { agents }
+    let Some(key) = INNER.into_iter().find(|key| call.get(*key).is_some_and(|inner| object(inner).is_some())) else {
+        return call;
+    };
+    let inner = call.remove(key).and_then(|inner| object(&inner)).unwrap_or_default();
+    call.extend(inner);
+    call
 }
 
-/// A list of texts; models also send one text, or several with commas.
-fn texts(value: &Value) -> Vec<String> {
-    let trimmed = |text: &str| Some(text.trim().to_owned()).filter(|t| !t.is_empty());
+/// An object, also one that was written as text.
+fn object(value: &Value) -> Option<Map<String, Value>> {
     match value {
-        Value::Array(items) => items.iter().filter_map(Value::as_str).filter_map(trimmed).collect(),
-        Value::String(text) => text.split(',').filter_map(trimmed).collect(),
-        _ => Vec::new(),
+        Value::Object(map) => Some(map.clone()),
+        Value::String(text) => serde_json::from_str(text).ok(),
+        _ => None,
     }
-}
-
-/// A whole number; models also send `"7"` and `7.0`.
-fn whole(value: &Value) -> Option<u32> {
-    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
-    (number >= 0.0).then_some(number as u32)
 }
 
 /// A name that a model made up, as it is repeated to it.
@@ -354,25 +304,15 @@ fn ends_in(reply: &str, command: &str) -> bool {
 }
 
 /// The arguments as an object. Empty means none (interfaces 1.2).
-fn arguments_of(call: &ToolCall) -> Result<Value, String> {
+fn arguments_of(call: &ToolCall) -> Result<Map<String, Value>, String> {
     let (text, name) = (call.arguments.trim(), shown(&call.name));
     if text.is_empty() {
-        return Ok(json!({}));
+        return Ok(Map::new());
     }
     match serde_json::from_str::<Value>(text) {
-        Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(Value::Null) => Ok(json!({})),
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err(format!("the arguments of {name} must be a JSON object.")),
         Err(e) => Err(format!("the arguments of {name} are not valid JSON ({e}). Send the call again.")),
     }
-}
-
-/// The domain summary that an unfiltered `get_skill` gives (S0 3.1).
-fn summary(skills: &SkillSet) -> String {
-    let mut text = "Available domains:\n".to_owned();
-    for domain in skills.domains() {
-        text.push_str(&format!("- {} ({} skills): {}\n", domain.name, domain.skills.len(), domain.description));
-    }
-    text.push_str("\nCall get_skill with a domain to see its skills and their usage.");
-    text
 }

@@ -13,6 +13,7 @@ use crate::{
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
+    plan::first_line,
 };
 
 /// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
@@ -278,13 +279,16 @@ impl AgentRun {
         if self.kind.is_cmd() {
             return Message::assistant(if said.trim().is_empty() { "[a tool call]".to_owned() } else { said });
         }
+        if !calls.iter().all(|c| is_sendable(&c.name)) {
+            return Message::assistant(as_text(&said, calls));
+        }
         let mut bytes_left = SAID_BYTES_MAX;
         let tool_calls = calls
             .iter()
             .map(|c| {
                 let arguments = clip(&c.raw, bytes_left.max(ARGUMENTS_BYTES_MIN)).into_owned();
                 bytes_left = bytes_left.saturating_sub(arguments.len());
-                ToolCall { id: c.id.clone(), name: sendable(&c.name), arguments }
+                ToolCall { id: c.id.clone(), name: c.name.clone(), arguments }
             })
             .collect();
         Message::Assistant { text: said, tool_calls }
@@ -389,6 +393,10 @@ impl AgentRun {
             let blocks: Vec<String> =
                 results.map(|(call, text)| format!("[Command Result: {}]\n{text}", call.name)).collect();
             self.messages.push(Message::user(blocks.join("\n\n")));
+        } else if !calls.iter().all(|o| is_sendable(&o.call.name)) {
+            let blocks: Vec<String> =
+                results.map(|(call, text)| format!("[Result of {}]\n{text}", first_line(&call.name))).collect();
+            self.messages.push(Message::user(blocks.join("\n\n")));
         } else {
             self.messages
                 .extend(results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: text.to_owned() }));
@@ -435,9 +443,26 @@ impl AgentRun {
     }
 }
 
-/// An invented tool's name as providers take it back.
-fn sendable(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    let name: String = name.chars().take(TOOL_NAME_BYTES_MAX).map(plain).collect();
-    if name.is_empty() { "unnamed".to_owned() } else { name }
+/// Whether providers take a tool's name back as the model wrote it.
+fn is_sendable(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
+}
+
+/// A reply whose calls cannot be sent back as calls, since a provider would refuse a name in them. Under another name the
+/// model would take the mistake for its own way of writing.
+fn as_text(said: &str, calls: &[ResolvedCall]) -> String {
+    let mut bytes_left = SAID_BYTES_MAX;
+    let mut text = said.trim().to_owned();
+    for call in calls {
+        let arguments = clip(&call.raw, bytes_left.max(ARGUMENTS_BYTES_MIN));
+        bytes_left = bytes_left.saturating_sub(arguments.len());
+        let name = clip(&call.name, TOOL_NAME_BYTES_MAX);
+        let line = format!("{{\"name\": {}, \"arguments\": {}}}", Value::from(&*name), arguments.trim());
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&line);
+    }
+    text
 }

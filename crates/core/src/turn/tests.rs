@@ -12,6 +12,7 @@ mod lanes;
 mod late;
 mod limits;
 mod loops;
+mod names;
 mod orders;
 mod prompts;
 mod properties;

@@ -202,7 +202,7 @@ fn by_json_independent_calls_run_at_once_and_the_enum_holds_the_granted_skills()
     assert_eq!(shown[0], "created");
     assert!(shown[1].starts_with("[error_transient] slow"), "one failure stops nobody else");
     assert!(shown[2].contains("is not available to this agent; yours are tasks.create, tasks.search."), "{}", shown[2]);
-    assert!(shown[3].contains("has no flag --titel"), "{}", shown[3]);
+    assert!(shown[3].contains("it has no argument \"titel\". Did you mean \"title\"?"), "{}", shown[3]);
     w.agent_replies("a", "Done.", &[]);
     assert_eq!(report(&w), (ReportStatus::Completed, "Done.".to_owned(), 2));
 }

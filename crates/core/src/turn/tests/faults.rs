@@ -278,17 +278,14 @@ fn busy(mode: Mode) -> World {
         w.agent_replies("b", "Done", &[]);
         w.replies("Well?", &[]);
     } else {
-        w.replies(
-            "",
-            &[use_skill("1", "tasks.create", &json!({"title": "x"})), tool("2", "tasks__search", &json!({}))],
-        );
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "x"})), tool("2", "tasks__find", &json!({}))]);
         w.skill_starts(&AgentId::orchestrator());
         w.main_skill("created");
         w.replies(
             "",
             &[
                 use_skill("1", "email.send", &json!({"to": "a", "body": "b"})),
-                tool("1", "email__send", &json!({"to": "a", "body": "b"})),
+                tool("1", "email__post", &json!({"to": "a", "body": "b"})),
             ],
         );
     }
@@ -378,11 +375,11 @@ fn events_that_fit_nothing_change_nothing() {
 fn calls_with_one_id_in_two_rounds_have_two_intents() {
     let mut w = World::in_mode(Mode::SingleLoop);
     w.say("Twice");
-    let call = || use_skill("same", "tasks.create", &json!({"title": "x"}));
-    w.replies("", &[call()]);
+    let call = |title: &str| use_skill("same", "tasks.create", &json!({"title": title}));
+    w.replies("", &[call("x")]);
     let first = w.conv.outstanding(w.now).pop().unwrap();
     w.main_skill("created");
-    w.replies("", &[call(), call()]);
+    w.replies("", &[call("x"), call("y")]);
     let wanted = w.conv.outstanding(w.now);
     assert_eq!(wanted.len(), 2);
     assert!(wanted.iter().all(|d| d.id() != first.id()) && wanted[0].id() != wanted[1].id());

@@ -71,7 +71,8 @@ fn a_turn_that_is_continued_again_and_again_does_not_grow_without_end() {
             w.replies("", &[use_skill("1", "tasks.search", &json!({"query": format!("{n} {round}")}))]);
             w.main_skill(&"lorem ipsum ".repeat(2_000));
         }
-        let many: Vec<_> = (0..5).map(|c| use_skill(&c.to_string(), "x.y", &json!({"n": n}))).collect();
+        let many: Vec<_> =
+            (0..5).map(|c| use_skill(&c.to_string(), "tasks.create", &json!({"n": n, "c": c}))).collect();
         w.replies("", &many);
         assert_eq!(w.ending(task).0, "paused");
         assert!(bytes(&w.conv) < STATE_BYTES_MAX, "{n}: {}", bytes(&w.conv));

@@ -207,7 +207,11 @@ fn a_paused_context_that_is_too_long_goes_on_from_its_report() {
         w.replies("", &[use_skill("1", "tasks.search", &json!({"query": n.to_string()}))]);
         w.main_skill(&"long ".repeat(5_000));
     }
-    w.replies("", &[dispatches(0..0), (0..9).map(|n| use_skill(&n.to_string(), "x", &json!({}))).collect()].concat());
+    w.replies(
+        "",
+        &[dispatches(0..0), (0..9).map(|n| use_skill(&n.to_string(), "tasks.create", &json!({"n": n}))).collect()]
+            .concat(),
+    );
     assert_eq!(w.ending(task).0, "paused");
     w.say("continue");
     let shown: Vec<String> = w.request().messages.iter().map(text_of).collect();

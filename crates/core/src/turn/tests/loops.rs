@@ -86,7 +86,11 @@ fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
     w.say("Do it");
     for n in 0..4 {
         w.replies("", &[use_skill("1", "tasks.create", &json!({"titel": n.to_string()}))]);
-        assert!(w.results()[0].starts_with("Error: invalid arguments for tasks.create"), "{n}: {:?}", w.results());
+        assert!(
+            w.results()[0].starts_with("Error: tasks.create: it has no argument \"titel\""),
+            "{n}: {:?}",
+            w.results()
+        );
     }
 }
 
@@ -103,6 +107,48 @@ fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_argument
     assert!(w.results()[0].starts_with("[blocked] STOP: web_search does not exist"), "{:?}", w.results());
     w.replies("", &[invented(4)]);
     assert!(w.answer(task).contains("web_search (blocked"));
+}
+
+#[test]
+fn unknown_names_in_a_row_are_blocked_after_three_whatever_they_are() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Do it");
+    w.replies("", &[tool("1", "web_search", &json!({}))]);
+    w.replies("", &[use_skill("1", "web.find", &json!({}))]);
+    w.replies("", &[tool("1", "google", &json!({}))]);
+    w.replies("", &[tool("1", "browse", &json!({}))]);
+    assert!(w.results()[0].starts_with("[blocked] STOP: 3 calls in a row"), "{:?}", w.results());
+    w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+    w.main_skill("nothing");
+    assert_eq!(w.results(), ["nothing"], "what exists is not blocked with them");
+    w.replies("There is nothing.", &[]);
+    assert_eq!(w.answer(task), "There is nothing.");
+}
+
+#[test]
+fn many_unknown_names_in_one_reply_are_one_mistake() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Do it");
+    let invented: Vec<_> = (0..6).map(|n| tool(&n.to_string(), &format!("tool_{n}"), &json!({}))).collect();
+    w.replies("", &invented);
+    assert!(w.results()[5].starts_with("[blocked]"), "{:?}", w.results());
+    w.replies("I cannot.", &[]);
+    assert_eq!(w.answer(task), "I cannot.", "it may correct itself");
+}
+
+#[test]
+fn the_same_call_many_times_in_one_reply_is_run_once() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Create it");
+    let create = |n: u32| use_skill(&n.to_string(), "tasks.create", &json!({"title": "milk"}));
+    let calls: Vec<_> = (0..5).map(create).collect();
+    w.replies("", &calls);
+    assert_eq!(w.skill_calls(&crate::ids::AgentId::orchestrator()).len(), 1);
+    w.main_skill("Created task #1.");
+    let results = w.results();
+    assert_eq!((results.len(), results[0].as_str()), (5, "Created task #1."));
+    assert!(results[1..].iter().all(|r| r.starts_with("[same call]")), "{results:?}");
+    assert_eq!(w.turn().main.calls_used, 1);
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl<'a> Filler<'a> {
                     left_out.push(at - lead..at + 1 + usize::from(self.is(at + 1, &[arg.name.as_str()])));
                 }
             }
-            ArgKind::Integer | ArgKind::Number if arg.required => {
+            ArgKind::Integer | ArgKind::Id | ArgKind::Number if arg.required => {
                 let at =
                     range.clone().find(|at| !self.words()[*at].quoted && number(&self.words()[*at].lower).is_some());
                 if let Some(at) = at {

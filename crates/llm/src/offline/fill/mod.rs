@@ -160,7 +160,7 @@ fn typed(arg: &ArgSpec, value: &str) -> Option<Value> {
             let wanted = value.to_lowercase().replace([' ', '-'], "_");
             words.iter().find(|w| w.to_lowercase() == wanted).map(|w| w.as_str().into())
         }
-        ArgKind::Integer => number(value).map(Value::from),
+        ArgKind::Integer | ArgKind::Id => number(value).map(Value::from),
         ArgKind::Number => {
             number(value).map(Value::from).or_else(|| value.parse().ok().and_then(Number::from_f64).map(Value::Number))
         }

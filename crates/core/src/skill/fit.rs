@@ -1,0 +1,358 @@
+//! Arguments as models send them, read as the skill declares them: `"1"` and `1.0` are 1, `"true"` is true, `due_date` is
+//! `due`. What cannot be read is answered in the language of the call, always with the whole call to copy.
+
+use serde_json::{Map, Value, json};
+
+use super::{ArgKind, ArgSpec, SkillSpec, edit_distance};
+use crate::command::quote;
+
+/// What stands for a value that is still to be given. It is refused as a value.
+pub const PLACEHOLDER: &str = "…";
+
+/// How the agent calls skills: an error answers in the same way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallStyle {
+    /// Commands in fenced blocks.
+    Cmd,
+    /// The tool `use_skill`.
+    UseSkill,
+    /// A tool for each skill.
+    Direct,
+}
+
+/// Arguments that do not fit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Misfit {
+    /// What is wrong.
+    pub what: String,
+    /// The arguments that do fit.
+    pub given: Map<String, Value>,
+}
+
+impl CallStyle {
+    /// An argument's name as it is written here.
+    #[must_use]
+    pub fn argument(self, name: &str) -> String {
+        match self {
+            Self::Cmd => format!("--{name}"),
+            Self::UseSkill | Self::Direct => format!("\"{name}\""),
+        }
+    }
+
+    /// A whole call of a skill with these arguments, as the model would write it.
+    #[must_use]
+    pub fn call(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
+        let arguments = || Value::Object(given.clone());
+        match self {
+            Self::Cmd => {
+                let flags = skill.args.iter().filter_map(|arg| Some((arg, given.get(&arg.name)?)));
+                flags.fold(skill.name.clone(), |line, (arg, value)| format!("{line} {}", flag(arg, value)))
+            }
+            Self::UseSkill => {
+                format!("use_skill {{\"skill\":{},\"arguments\":{}}}", Value::from(skill.name.as_str()), arguments())
+            }
+            Self::Direct => format!("{} {}", crate::context::direct_tool_name(&skill.name), arguments()),
+        }
+    }
+
+    /// The call to copy after an error: what was given and fits, and a placeholder for what is missing.
+    #[must_use]
+    pub fn right_call(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
+        let mut all = given.clone();
+        for arg in skill.args.iter().filter(|a| a.required) {
+            all.entry(arg.name.clone()).or_insert_with(|| PLACEHOLDER.into());
+        }
+        self.call(skill, &all)
+    }
+
+    /// The whole error: what is wrong, and the call that would be right.
+    #[must_use]
+    pub fn error(self, skill: &SkillSpec, misfit: &Misfit) -> String {
+        let call = self.right_call(skill, &misfit.given);
+        let fill = if call.contains(PLACEHOLDER) { " (with real values in place of …)" } else { "" };
+        match self {
+            Self::Cmd => {
+                let name = &skill.name;
+                format!(
+                    "{}\nUsage: {}\nTry `{name} --help`.\nWrite{fill}: {call}",
+                    misfit.what,
+                    SkillSpec::synopsis(skill)
+                )
+            }
+            Self::UseSkill | Self::Direct => {
+                let names: Vec<String> = skill.args.iter().map(|a| self.argument(&a.name)).collect();
+                let takes = if names.is_empty() { "no arguments".to_owned() } else { names.join(", ") };
+                format!("{}: {}. It takes {takes}. Call{fill}: {call}", skill.name, misfit.what)
+            }
+        }
+    }
+}
+
+fn flag(arg: &ArgSpec, value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => quote(text),
+        Value::Array(items) => {
+            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            quote(&items.join(","))
+        }
+        Value::Bool(true) => return format!("--{}", arg.name),
+        other => other.to_string(),
+    };
+    if value == &Value::Bool(false) { format!("--{}={text}", arg.name) } else { format!("--{} {text}", arg.name) }
+}
+
+/// How a name that a model wrote is found among the declared ones.
+#[derive(Debug, PartialEq)]
+pub enum Found<'a> {
+    /// It is this one.
+    Is(&'a ArgSpec),
+    /// It is none, and this one was perhaps meant.
+    Near(&'a ArgSpec),
+    /// It is none.
+    No,
+}
+
+/// Finds an argument by its name, or by one that says the same in other words (`due_date` for `due`, `task_id` for `id` of a
+/// task) if only one does. A name with a mistake in it is not guessed at.
+#[must_use]
+pub fn find_argument<'a>(args: &'a [ArgSpec], domain: &str, name: &str) -> Found<'a> {
+    let name = snake(name);
+    if let Some(arg) = args.iter().find(|a| snake(&a.name) == name) {
+        return Found::Is(arg);
+    }
+    let words = meaning(&name, domain);
+    let mut same = args.iter().filter(|a| !words.is_empty() && meaning(&snake(&a.name), domain) == words);
+    if let (Some(arg), None) = (same.next(), same.next()) {
+        return Found::Is(arg);
+    }
+    let near = args.iter().filter_map(|a| {
+        let distance = edit_distance(&name, &a.name);
+        let part = name.len() > 2 && (a.name.contains(&name) || name.contains(a.name.as_str()));
+        (distance <= 2 || part).then_some((distance, a))
+    });
+    near.min_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name))).map_or(Found::No, |(_, a)| Found::Near(a))
+}
+
+/// `dueDate`, `due-date` and `Due_Date` as `due_date`.
+fn snake(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 2);
+    let mut after_small = false;
+    for c in name.trim().trim_start_matches('-').chars() {
+        if c.is_uppercase() && after_small {
+            out.push('_');
+        }
+        after_small = c.is_lowercase() || c.is_ascii_digit();
+        match c {
+            '-' | ' ' | '.' => out.push('_'),
+            c => out.extend(c.to_lowercase()),
+        }
+    }
+    out
+}
+
+/// The words of a name that say something, sorted: not what every value of the skill is, and not what kind of value it is.
+fn meaning(name: &str, domain: &str) -> Vec<String> {
+    const EMPTY: [&str; 5] = ["date", "text", "string", "value", "the"];
+    let singular = |word: &str| match word.strip_suffix('s') {
+        Some(one) if one.len() > 2 => one.to_owned(),
+        _ => word.to_owned(),
+    };
+    let domain = singular(domain);
+    let words = name.split('_').filter(|w| !w.is_empty()).map(singular);
+    let mut words: Vec<String> = words.filter(|w| *w != domain && !EMPTY.contains(&w.as_str())).collect();
+    words.sort_unstable();
+    words
+}
+
+impl ArgSpec {
+    /// Reads a JSON value as a model sends it; nothing if it says nothing.
+    ///
+    /// # Errors
+    /// Says what was expected, as the rest of a sentence that begins with the argument's name.
+    pub fn read(&self, value: &Value) -> Result<Option<Value>, String> {
+        let text = value.as_str().map(str::trim);
+        let says_nothing = text.is_some_and(|t| t == PLACEHOLDER || t == "...");
+        let is_empty = text == Some("") && !matches!(self.kind, ArgKind::Text | ArgKind::Date);
+        if value.is_null() || says_nothing || is_empty {
+            return Ok(None);
+        }
+        let read = match (&self.kind, value) {
+            (ArgKind::Integer | ArgKind::Id, Value::Number(n)) => whole(n.as_f64()).unwrap_or_else(|| value.clone()),
+            (ArgKind::Integer | ArgKind::Id, Value::String(text)) => {
+                let number = text.trim().trim_start_matches('#').parse::<f64>().ok();
+                whole(number).unwrap_or_else(|| value.clone())
+            }
+            (ArgKind::Number, Value::String(text)) => self.parse_text(text)?,
+            (ArgKind::Bool, Value::String(text)) => self.parse_text(text)?,
+            (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(0.0) => Value::Bool(false),
+            (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(1.0) => Value::Bool(true),
+            (ArgKind::Text | ArgKind::Date, Value::Number(_) | Value::Bool(_)) => value.to_string().into(),
+            (ArgKind::Choice(words), Value::String(text)) => choice(words, text),
+            (ArgKind::List, Value::String(text)) => self.parse_text(text)?,
+            (ArgKind::List, Value::Number(_)) => json!([value.to_string()]),
+            (ArgKind::List, Value::Array(items)) => {
+                let as_text = |item: &Value| if item.is_number() { item.to_string().into() } else { item.clone() };
+                items.iter().map(as_text).collect()
+            }
+            _ => value.clone(),
+        };
+        self.check(&read)?;
+        Ok(Some(read))
+    }
+}
+
+fn whole(number: Option<f64>) -> Option<Value> {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    let number = number.filter(|n| n.fract() == 0.0 && n.abs() <= EXACT_MAX)?;
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number within what a float holds exactly")]
+    Some(Value::from(number as i64))
+}
+
+/// The word of the list that a text means, else the text.
+fn choice(words: &[String], text: &str) -> Value {
+    let meant = snake(text);
+    words.iter().find(|w| **w == text || snake(w) == meant).map_or(text, String::as_str).into()
+}
+
+/// Arguments that came as a JSON object, as the skill declares them.
+///
+/// # Errors
+/// Names the first one that does not fit, and holds those that do.
+pub fn fit(skill: &SkillSpec, arguments: &Map<String, Value>, style: CallStyle) -> Result<Map<String, Value>, Misfit> {
+    let mut given = Map::new();
+    let mut wrong = None;
+    let found = |name: &str| find_argument(&skill.args, &skill.domain, name);
+    // Those by their own names first: a second name for the same thing must not take their place.
+    let is_exact = |name: &str| skill.args.iter().any(|a| a.name == name);
+    let (exact, other): (Vec<_>, Vec<_>) = arguments.iter().partition(|(name, _)| is_exact(name));
+    for (name, value) in exact.into_iter().chain(other) {
+        let what = match found(name) {
+            Found::Is(arg) => match arg.read(value) {
+                Ok(None) => continue,
+                Ok(Some(read)) if given.get(&arg.name).is_none_or(|before| *before == read) => {
+                    given.insert(arg.name.clone(), read);
+                    continue;
+                }
+                Ok(Some(_)) => {
+                    format!("{} and {} say different things", style.argument(&arg.name), style.argument(name))
+                }
+                Err(what) => format!("{} {what}", style.argument(&arg.name)),
+            },
+            _ if value.is_null() => continue,
+            Found::Near(arg) => {
+                let (name, near) = (style.argument(&shown(name)), style.argument(&arg.name));
+                format!("it has no argument {name}. Did you mean {near}?")
+            }
+            Found::No => format!("it has no argument {}", style.argument(&shown(name))),
+        };
+        wrong.get_or_insert(what);
+    }
+    let wrong = wrong.or_else(|| missing(skill, &given, style));
+    match wrong {
+        Some(what) => Err(Misfit { what, given }),
+        None => Ok(given),
+    }
+}
+
+/// What is said of required arguments that are not there.
+fn missing(skill: &SkillSpec, given: &Map<String, Value>, style: CallStyle) -> Option<String> {
+    let names: Vec<String> = skill
+        .args
+        .iter()
+        .filter(|a| a.required && !given.contains_key(&a.name))
+        .map(|a| style.argument(&a.name))
+        .collect();
+    (!names.is_empty()).then(|| format!("{} is missing", names.join(" and ")))
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skill::{Effect, SkillFormat};
+
+    fn skill() -> SkillSpec {
+        let arg = |name: &str, kind, required| ArgSpec {
+            name: name.to_owned(),
+            kind,
+            required,
+            help: String::new(),
+            minimum: None,
+            maximum: None,
+            default: Value::Null,
+        };
+        SkillSpec {
+            name: "tasks.update".to_owned(),
+            domain: "tasks".to_owned(),
+            description: String::new(),
+            body: String::new(),
+            args: vec![
+                arg("id", ArgKind::Id, true),
+                arg("due", ArgKind::Date, false),
+                arg("priority", ArgKind::Choice(vec!["low".to_owned(), "in_progress".to_owned()]), false),
+                arg("tags", ArgKind::List, false),
+                arg("title", ArgKind::Text, false),
+                arg("urgent", ArgKind::Bool, false),
+            ],
+            effect: Effect::Idempotent,
+            external: false,
+            timeout_ms: 1,
+            format: SkillFormat::Command,
+            source: "bundled".to_owned(),
+        }
+    }
+
+    fn read(arguments: &Value) -> Result<Value, Misfit> {
+        fit(&skill(), arguments.as_object().unwrap(), CallStyle::UseSkill).map(Value::Object)
+    }
+
+    #[test]
+    fn values_of_another_type_are_read_as_the_declared_one() {
+        for (sent, meant) in [
+            (json!({"id": "1"}), json!({"id": 1})),
+            (json!({"id": 1.0}), json!({"id": 1})),
+            (json!({"id": "#7", "urgent": "true"}), json!({"id": 7, "urgent": true})),
+            (json!({"id": 1, "urgent": 0, "title": 42}), json!({"id": 1, "urgent": false, "title": "42"})),
+            (json!({"id": 1, "priority": "In-Progress"}), json!({"id": 1, "priority": "in_progress"})),
+            (json!({"id": 1, "tags": "a, b"}), json!({"id": 1, "tags": ["a", "b"]})),
+            (json!({"id": 1, "tags": ["a", 2]}), json!({"id": 1, "tags": ["a", "2"]})),
+            (json!({"id": 1, "title": null, "urgent": "", "due": "…"}), json!({"id": 1})),
+        ] {
+            assert_eq!(read(&sent).unwrap(), meant, "{sent}");
+        }
+        for wrong in [json!({"id": "3 items"}), json!({"id": 1.5}), json!({"id": 1, "urgent": "maybe"})] {
+            assert!(read(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_says_the_same_is_taken_and_a_misspelt_one_is_asked_back() {
+        assert_eq!(read(&json!({"task_id": 1, "dueDate": "friday"})).unwrap(), json!({"id": 1, "due": "friday"}));
+        assert_eq!(read(&json!({"taskId": 1, "tag": "a"})).unwrap(), json!({"id": 1, "tags": ["a"]}));
+        assert_eq!(read(&json!({"id": 1, "due_date": "friday", "due": "friday"})).unwrap()["due"], "friday");
+        let twice = read(&json!({"id": 1, "due_date": "monday", "due": "friday"})).unwrap_err();
+        assert_eq!(twice.what, "\"due\" and \"due_date\" say different things");
+        let misspelt = read(&json!({"id": 1, "titel": "x"})).unwrap_err();
+        assert_eq!(misspelt.what, "it has no argument \"titel\". Did you mean \"title\"?");
+        assert!(read(&json!({"user_id": 1})).is_err(), "the id of something else is not the task's");
+    }
+
+    #[test]
+    fn an_error_holds_the_whole_call_in_the_language_of_the_caller() {
+        let skill = skill();
+        let sent = json!({"due_date": "tomorrow", "colour": "red"});
+        let misfit = read(&sent).unwrap_err();
+        let text = CallStyle::UseSkill.error(&skill, &misfit);
+        let call = r#"use_skill {"skill":"tasks.update","arguments":{"due":"tomorrow","id":"…"}}"#;
+        assert!(text.starts_with("tasks.update: it has no argument \"colour\"") && text.ends_with(call), "{text}");
+        assert!(!text.contains("--"), "{text}");
+        let text = CallStyle::Direct.error(&skill, &misfit);
+        assert!(text.ends_with(r#"tasks__update {"due":"tomorrow","id":"…"}"#), "{text}");
+        let text = CallStyle::Cmd.error(&skill, &misfit);
+        assert!(text.ends_with("tasks.update --id \"…\" --due tomorrow"), "{text}");
+        assert_eq!(read(&json!({"id": "…"})).unwrap_err().what, "\"id\" is missing", "a placeholder is no value");
+    }
+}

@@ -1,0 +1,117 @@
+//! Calls as models make them: named like the skill, with flat arguments, with another type of value.
+
+use serde_json::{Value, json};
+
+use super::{
+    script::{agent, tool, use_skill},
+    world::World,
+};
+use crate::{
+    event::Mode,
+    ids::AgentId,
+    limits::{SubAgentInterface, TurnLimits},
+    message::{Message, ToolCall},
+};
+
+fn called(mode: Mode, call: ToolCall) -> World {
+    let mut w = World::in_mode(mode);
+    w.say("Do it");
+    w.replies("", &[call]);
+    w
+}
+
+#[test]
+fn a_call_named_like_a_skill_runs_the_skill() {
+    let meant = [("tasks.create".to_owned(), json!({"title": "milk"}))];
+    for name in ["tasks.create", "tasks_create", "tasks__create", "Tasks-Create"] {
+        for mode in [Mode::SingleLoop, Mode::Direct] {
+            let w = called(mode, tool("1", name, &json!({"title": "milk"})));
+            assert_eq!(w.skill_calls(&AgentId::orchestrator()), meant, "{mode:?} {name}");
+        }
+    }
+    let odd = called(Mode::SingleLoop, tool("1", "mcp_files_read_all", &json!({})));
+    assert_eq!(odd.skill_calls(&AgentId::orchestrator())[0].0, "mcp.files.read__all");
+}
+
+#[test]
+fn arguments_are_found_wherever_they_stand() {
+    let create = |arguments: Value| tool("1", "use_skill", &arguments);
+    for call in [
+        create(json!({"skill": "tasks.create", "title": "milk", "due": "friday"})),
+        create(json!({"skill": "tasks_create", "arguments": {"title": "milk"}, "due_date": "friday"})),
+        create(json!({"name": "tasks.create", "parameters": {"title": "milk", "due": "friday"}})),
+        create(json!({"skill": "tasks.create", "arguments": "{\"title\": \"milk\", \"due\": \"friday\"}"})),
+        tool("1", "tasks.create", &json!({"arguments": {"title": "milk", "due": "friday"}})),
+    ] {
+        for mode in [Mode::SingleLoop, Mode::Direct] {
+            let w = called(mode, call.clone());
+            let ran = w.skill_calls(&AgentId::orchestrator());
+            let meant = ("tasks.create".to_owned(), json!({"title": "milk", "due": "friday"}));
+            assert_eq!(ran, [meant], "{call:?} {:?}", w.turn().main.messages);
+        }
+    }
+}
+
+#[test]
+fn an_orchestrator_that_calls_a_skill_is_given_the_dispatch_to_copy() {
+    for call in [
+        tool("1", "tasks.create", &json!({"title": "Buy milk"})),
+        use_skill("1", "tasks.create", &json!({"title": "Buy milk"})),
+    ] {
+        let w = called(Mode::MultiAgent, call);
+        let result = w.results().remove(0);
+        let told = result.split("\n").last().unwrap();
+        let want = r#"tasks.create is a skill, not a tool. Call: dispatch_agent {"agent_id":"a1","mission":"Run tasks.create --title \"Buy milk\"","skills":["tasks.create"]} and then get_agent_results {}"#;
+        assert_eq!(told, format!("Error: {want}"));
+    }
+}
+
+#[test]
+fn errors_of_json_calls_are_in_json_and_hold_the_whole_call() {
+    let w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"due": "tomorrow", "colour": "red"})));
+    let told = w.results().remove(0);
+    assert!(told.contains("it has no argument \"colour\""), "{told}");
+    assert!(
+        told.ends_with(r#"use_skill {"skill":"tasks.create","arguments":{"due":"tomorrow","title":"…"}}"#),
+        "{told}"
+    );
+    assert!(!told.contains("--"), "{told}");
+    let w = called(Mode::Direct, tool("1", "tasks__create", &json!({})));
+    let told = w.results().remove(0);
+    assert!(told.ends_with(r#"tasks__create {"title":"…"}"#), "{told}");
+}
+
+#[test]
+fn what_a_skill_says_of_flags_is_told_in_the_language_of_the_call() {
+    let mut w = called(Mode::SingleLoop, use_skill("1", "tasks.create", &json!({"title": "x", "due": "someday"})));
+    let said = "--due is no date\nUsage: tasks.create --title TEXT [--due TEXT]\nTry `tasks.create --help`.";
+    w.skill_ends(&AgentId::orchestrator(), 0, crate::outcome::Outcome::permanent("invalid_arguments", said));
+    let told = w.results().remove(0);
+    assert!(told.contains("\"due\" is no date\nYour call was: use_skill {\"skill\":\"tasks.create\""), "{told}");
+    assert!(!told.contains("--"), "{told}");
+}
+
+#[test]
+fn the_words_of_the_model_stay_in_its_history() {
+    let mut w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"title": "milk"})));
+    w.main_skill("Created task #1.");
+    let messages = w.request().messages;
+    let [_, Message::Assistant { text, tool_calls }, Message::User { text: result, .. }] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert!(tool_calls.is_empty());
+    assert_eq!(text, r#"{"name": "tasks.create", "arguments": {"title":"milk"}}"#);
+    assert_eq!(result, "[Result of tasks.create]\nCreated task #1.");
+}
+
+#[test]
+fn a_sub_agent_with_json_calls_its_skills_by_their_names_too_and_no_others() {
+    let limits = TurnLimits { interface: SubAgentInterface::Json, ..TurnLimits::default() };
+    let mut w = World::with(Mode::MultiAgent, limits);
+    w.say("Do it");
+    w.replies("", &[super::script::dispatch("a", &[])]);
+    w.agent_replies("a", "", &[tool("1", "email_send", &json!({"to": "bob", "body": "hi"}))]);
+    assert!(w.last_shown_to("a").contains("\"email.send\" is not available to this agent"), "{}", w.last_shown_to("a"));
+    w.agent_replies("a", "", &[tool("1", "tasks_create", &json!({"title": "milk"}))]);
+    assert_eq!(w.skill_calls(&agent("a")), [("tasks.create".to_owned(), json!({"title": "milk"}))]);
+}
