@@ -1,10 +1,13 @@
 //! Puts the parts together: store, skills, models, kernel. The same for `serve` and for commands that run the kernel in
 //! their own process.
 
+mod mark;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
@@ -15,6 +18,7 @@ use annie_core::{
 use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiModel};
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
+pub(crate) use mark::Mark;
 
 use crate::{
     chaos::Chaos,
@@ -53,10 +57,21 @@ pub enum BootError {
         /// Why.
         source: StoreError,
     },
+    /// The database holds nothing, and the folder says that it held something.
+    #[error("the database has no {missing}, and {} says that it had: it was lost, emptied or replaced", folder.display())]
+    Emptied {
+        /// Whose mark says so.
+        folder: PathBuf,
+        /// What is missing.
+        missing: &'static str,
+    },
     /// The kernel does not start.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
+
+/// How long a stop waits for the database to say what it holds.
+const MARK_WAIT: Duration = Duration::from_secs(1);
 
 /// A kernel that runs, and what it runs on.
 pub struct Assembled {
@@ -67,6 +82,7 @@ pub struct Assembled {
     /// Where faults are injected, if the configuration says so.
     pub chaos: Option<Chaos>,
     runner: Arc<Runner>,
+    folder: PathBuf,
     _lock: Option<FolderLock>,
 }
 
@@ -173,6 +189,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     let lock = lock_beside(config, environment, folder)?;
     let chaos = config.chaos.enabled.then(|| Chaos::new(env.clock.clone(), folder));
     let store = open_store(config, environment, folder).await?;
+    check_mark(config, store.as_ref(), folder).await?;
     let store = match &chaos {
         Some(chaos) => chaos.store(store),
         None => store,
@@ -199,7 +216,21 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         chaos.around(&mut parts);
     }
     let kernel = Kernel::start(parts).await?;
-    Ok(Assembled { kernel, catalog, chaos, runner, _lock: lock })
+    Ok(Assembled { kernel, catalog, chaos, runner, folder: folder.to_owned(), _lock: lock })
+}
+
+/// Refuses a database that has lost what it held: without its keys the server would be open to everybody on this machine.
+async fn check_mark(config: &Config, store: &dyn Store, folder: &Path) -> Result<(), BootError> {
+    let failed = |source| BootError::Store { folder: folder.to_owned(), source };
+    let found = Mark::of(store).await.map_err(failed)?;
+    if let Some(missing) = Mark::read(folder).missing_in(found)
+        && !config.data.accept_empty_database
+    {
+        store.close().await;
+        return Err(BootError::Emptied { folder: folder.to_owned(), missing });
+    }
+    found.write(folder);
+    Ok(())
 }
 
 impl Assembled {
@@ -220,6 +251,11 @@ impl Assembled {
     pub async fn stop(self) {
         self.kernel.drain();
         self.runner.settle().await;
+        // A database that is away now said at the start what it holds.
+        let found = tokio::time::timeout(MARK_WAIT, Mark::of(self.kernel.store().as_ref())).await;
+        if let Ok(Ok(found)) = found {
+            found.write(&self.folder);
+        }
         self.kernel.stop().await;
     }
 }

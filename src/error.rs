@@ -58,6 +58,8 @@ pub enum Code {
     Unauthenticated,
     /// The key may not do this.
     Forbidden,
+    /// A page of another site, or a foreign host name, is behind the request.
+    ForeignOrigin,
     /// There is no such thing, or it is somebody else's.
     NotFound,
     /// There is such an address, but not for this method.
@@ -100,12 +102,13 @@ struct Row {
 
 impl Code {
     /// All codes, for documentation and tests.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::InvalidRequest,
         Self::Unsupported,
         Self::ContextTooLong,
         Self::Unauthenticated,
         Self::Forbidden,
+        Self::ForeignOrigin,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
@@ -131,6 +134,9 @@ impl Code {
             Self::ContextTooLong => ("context_too_long", "Too long for the model", 400, G::InvalidArgument),
             Self::Unauthenticated => ("unauthenticated", "A valid key is needed", 401, G::Unauthenticated),
             Self::Forbidden => ("forbidden", "The key may not do this", 403, G::PermissionDenied),
+            Self::ForeignOrigin => {
+                ("foreign_origin", "Foreign pages and host names are turned away", 403, G::PermissionDenied)
+            }
             Self::NotFound => ("not_found", "Not found", 404, G::NotFound),
             Self::MethodNotAllowed => ("method_not_allowed", "Method not allowed", 405, G::Unimplemented),
             Self::RequestTimeout => ("request_timeout", "The request came too slowly", 408, G::DeadlineExceeded),

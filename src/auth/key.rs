@@ -35,11 +35,39 @@ pub struct NewKey {
     pub expires_at: Option<Micros>,
 }
 
-/// Makes a key and stores it; the text is shown this once and cannot be had again.
+/// A key that was just made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeKey {
+    /// The key as it is stored.
+    pub key: ApiKey,
+    /// What opens it: shown this once, and it cannot be had again.
+    pub secret: String,
+    /// What its maker should know: whom the first key locks out.
+    pub warning: Option<String>,
+}
+
+/// Whom the first key locks out. The keys after it change nothing for others.
+fn warning(is_first: bool, key: &ApiKey) -> Option<String> {
+    if !is_first {
+        return None;
+    }
+    let everybody = "this is the first key: from now on every request needs a key, also from this machine";
+    let is_admin = key.scopes.iter().any(|s| s == KeyScope::Admin.as_str());
+    Some(if is_admin {
+        format!("{everybody}; give the command line this one with --key-file or client.key_file")
+    } else {
+        format!(
+            "{everybody}. It has no scope `admin`, so no key can make or revoke keys, and the operator of this machine is \
+             locked out of a running server: stop the server and make another with `annie key create NAME --scope admin`"
+        )
+    })
+}
+
+/// Makes a key and stores it.
 ///
 /// # Errors
 /// If it is not acceptable or the store fails.
-pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<(ApiKey, String), Fault> {
+pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<MadeKey, Fault> {
     let now = env.now();
     let name = new.name.trim();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
@@ -51,7 +79,8 @@ pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<(Ap
     if new.expires_at.is_some_and(|at| at <= now) {
         return Err(Fault::invalid("the key would have ended before it begins").at("expires_at"));
     }
-    if store.keys().await?.len() >= KEYS_MAX {
+    let keys = store.keys().await?.len();
+    if keys >= KEYS_MAX {
         return Err(Fault::new(Code::Stale, format!("there are {KEYS_MAX} keys already, which is the most")));
     }
     let (id, secret) = (base62(env, ID_CHARS), base62(env, SECRET_CHARS));
@@ -67,8 +96,14 @@ pub async fn create_key(store: &dyn Store, new: NewKey, env: &Env) -> Result<(Ap
         revoked_at: None,
     };
     store.put_key(key.clone()).await?;
-    let text = format!("annie_{}_{secret}", key.id);
-    Ok((key, text))
+    let secret = format!("annie_{}_{secret}", key.id);
+    let warning = warning(keys == 0, &key);
+    Ok(MadeKey { key, secret, warning })
+}
+
+/// Whether a text claims to be a key of Annie's.
+pub(super) fn is_ours(text: &str) -> bool {
+    text.starts_with("annie_")
 }
 
 /// All keys, oldest first, revoked ones too.
@@ -143,13 +178,24 @@ mod tests {
     #[tokio::test]
     async fn a_key_opens_with_its_own_text_only_and_its_secret_is_not_stored() {
         let (store, env) = (MemoryStore::new(), env(1));
-        let (key, text) = create_key(&store, new("one"), &env).await.unwrap();
-        let (_, other) = create_key(&store, new("two"), &env).await.unwrap();
+        let MadeKey { key, secret: text, .. } = create_key(&store, new("one"), &env).await.unwrap();
+        let other = create_key(&store, new("two"), &env).await.unwrap().secret;
         let shown = Presented::parse(&text).unwrap();
         assert_eq!(shown.id, key.id);
         assert!(shown.opens(&key.secret_sha256));
         assert!(!Presented::parse(&other).unwrap().opens(&key.secret_sha256));
         assert!(!serde_json::to_string(&key).unwrap().contains(shown.secret));
+    }
+
+    #[tokio::test]
+    async fn first_key_warns_whom_it_locks_out_and_later_keys_do_not() {
+        let (store, env) = (MemoryStore::new(), env(1));
+        let first = create_key(&store, new("one"), &env).await.unwrap().warning.unwrap();
+        assert!(first.contains("no scope `admin`") && first.contains("--scope admin"), "{first}");
+        assert_eq!(create_key(&store, new("two"), &env).await.unwrap().warning, None);
+        let admin = NewKey { scopes: vec![KeyScope::Admin], ..new("one") };
+        let first = create_key(&MemoryStore::new(), admin, &env).await.unwrap().warning.unwrap();
+        assert!(first.contains("every request needs a key") && !first.contains("locked out"), "{first}");
     }
 
     #[test]
@@ -181,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn a_revoked_key_stays_listed_and_keeps_its_first_date() {
         let (store, env) = (MemoryStore::new(), env(1));
-        let (key, _) = create_key(&store, new("one"), &env).await.unwrap();
+        let key = create_key(&store, new("one"), &env).await.unwrap().key;
         let first = revoke_key(&store, &key.id, &env).await.unwrap();
         let again = revoke_key(&store, &key.id, &env).await.unwrap();
         assert!(first.revoked_at.is_some() && first.revoked_at == again.revoked_at);

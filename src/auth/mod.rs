@@ -2,20 +2,17 @@
 //!
 //! Without any key, only callers on this machine are let in, as the default user; the first key that is made ends that.
 
+mod access;
 mod key;
+mod key_table;
 mod origin;
 mod policy;
 mod rate;
 mod scope;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{path::PathBuf, sync::Arc};
 
+pub(crate) use access::Access;
 use annie_core::{
     event::Scope,
     ids::UserId,
@@ -23,19 +20,20 @@ use annie_core::{
 };
 use axum::http::{HeaderMap, header::AUTHORIZATION};
 use key::Presented;
-pub use key::{NewKey, create_key, list_keys, revoke_key};
+pub use key::{MadeKey, NewKey, create_key, list_keys, revoke_key};
+use key_table::KeyTable;
 pub use origin::{OriginRules, check_origin};
 pub(crate) use policy::is_path;
 pub use policy::{Need, RULES, Rule, need};
 pub use rate::{Left, Rate, Rates};
 pub use scope::{Grants, KeyScope};
+use tokio::sync::watch;
 
-use crate::error::{Code, Fault};
+use crate::{
+    boot::Mark,
+    error::{Code, Fault},
+};
 
-/// How long a key that was read is believed, in microseconds: another node may have revoked it.
-const BELIEVED_US: u64 = 10_000_000;
-/// Keys that are remembered at a time.
-const REMEMBERED_MAX: usize = 10_000;
 /// The header by which a trusted front end says for whom it speaks.
 pub const USER_HEADER: &str = "x-annie-user";
 
@@ -78,60 +76,78 @@ impl Caller {
     }
 }
 
-struct Remembered {
-    key: Arc<ApiKey>,
-    at_us: u64,
-    used_minute: i64,
+/// Which keys a server without keys lets pass unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placeholder {
+    /// None: whoever shows a key expects it to be checked.
+    Refused,
+    /// Any text that is not in the form of Annie's keys: OpenAI's libraries cannot leave the key out.
+    Allowed,
 }
 
-/// The keeper of the keys.
+/// Identifies callers by their keys.
 pub struct Auth {
     store: Arc<dyn Store>,
     env: Env,
     default_user: UserId,
-    has_keys: AtomicBool,
-    looked_at_us: AtomicU64,
-    remembered: Mutex<HashMap<String, Remembered>>,
-    /// Rows are written whole, so that two writers must not work on one at a time.
-    writing: tokio::sync::Mutex<()>,
+    table: KeyTable,
+    /// The data folder, whose mark says that there are keys.
+    folder: Option<PathBuf>,
+    /// Counts changes of the keys that this process made; open streams check their key again after each.
+    changes: watch::Sender<u64>,
 }
 
 impl Auth {
-    /// Looks whether there are keys.
+    /// Reads the keys.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn load(store: Arc<dyn Store>, env: Env, default_user: UserId) -> Result<Arc<Self>, StoreError> {
-        let has_keys = !store.keys().await?.is_empty();
-        Ok(Arc::new(Self {
-            looked_at_us: AtomicU64::new(env.clock.monotonic_us()),
-            store,
-            env,
-            default_user,
-            has_keys: AtomicBool::new(has_keys),
-            remembered: Mutex::default(),
-            writing: tokio::sync::Mutex::default(),
-        }))
+        Self::load_in(store, env, default_user, None).await
+    }
+
+    /// The same, with the data folder whose mark says that there are keys.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn load_in(
+        store: Arc<dyn Store>,
+        env: Env,
+        default_user: UserId,
+        folder: Option<PathBuf>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let table = KeyTable::load(store.as_ref(), &env).await?;
+        Ok(Arc::new(Self { store, env, default_user, table, folder, changes: watch::channel(0).0 }))
     }
 
     /// Whether callers need a key. While they do not, only loopback addresses may be listened on.
     #[must_use]
     pub fn needs_keys(&self) -> bool {
-        self.has_keys.load(Relaxed)
+        !self.table.is_empty()
     }
 
     /// Who sends these headers. `local` means a direct connection from this machine.
     ///
     /// # Errors
     /// `unauthenticated`, or `forbidden` if they name a user that they may not speak for.
-    pub async fn identify(self: &Arc<Self>, headers: &HeaderMap, local: bool) -> Result<Caller, Fault> {
-        self.look_for_keys().await?;
+    pub async fn identify(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+        local: bool,
+        placeholder: Placeholder,
+    ) -> Result<Caller, Fault> {
+        self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await?;
         let mut caller = if self.needs_keys() {
             self.by_key(headers).await?
-        } else if local {
-            Caller { user: self.default_user.clone(), key: None, grants: Grants::all() }
-        } else {
+        } else if !local {
             return Err(unauthenticated("no key is configured, so only this machine itself is let in"));
+        } else if shown(headers).is_some_and(|key| placeholder == Placeholder::Refused || key::is_ours(key)) {
+            return Err(unauthenticated(
+                "this server has no keys, so the key that was sent is worth nothing: leave it out, or make one with \
+                 `annie key create`",
+            ));
+        } else {
+            Caller { user: self.default_user.clone(), key: None, grants: Grants::all() }
         };
         if let Some(other) = headers.get(USER_HEADER) {
             caller.must(KeyScope::Impersonate)?;
@@ -148,54 +164,55 @@ impl Auth {
         // One answer for everything that is wrong: it tells nothing about which keys there are.
         let wrong = || unauthenticated("this key is not valid: it is unknown, has ended or was revoked");
         let presented = Presented::parse(text).ok_or_else(wrong)?;
-        let found = self.find(presented.id).await?;
-        let secret: &[u8] = found.as_ref().map_or(&[0; 32], |k| &k.secret_sha256);
-        let opens = presented.opens(secret);
-        let now = self.env.now();
-        let key = found
-            .filter(|k| opens && k.revoked_at.is_none() && k.expires_at.is_none_or(|at| at > now))
-            .ok_or_else(wrong)?;
+        let key = match self.opened_by(&presented) {
+            Some(key) => key,
+            // Another process may have made the key a moment ago. Every wrong key takes this path, whether its id is
+            // known or not, so that the time of the answer tells nothing.
+            None => {
+                self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::WRONG_KEY_US).await?;
+                self.opened_by(&presented).ok_or_else(wrong)?
+            }
+        };
         self.note_use(&key);
         Ok(Caller { user: key.user.clone(), key: Some(key.id.clone()), grants: Grants::of_words(&key.scopes) })
     }
 
-    async fn find(&self, id: &str) -> Result<Option<Arc<ApiKey>>, Fault> {
-        let now_us = self.env.clock.monotonic_us();
-        {
-            let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = remembered.get(id).filter(|r| now_us.saturating_sub(r.at_us) < BELIEVED_US) {
-                return Ok(Some(known.key.clone()));
-            }
+    /// The key that these characters open. The work is the same for an unknown id and a wrong secret.
+    fn opened_by(&self, presented: &Presented<'_>) -> Option<Arc<ApiKey>> {
+        let found = self.table.get(presented.id);
+        let secret: &[u8] = found.as_ref().map_or(&[0; 32], |k| &k.secret_sha256);
+        let opens = presented.opens(secret);
+        found.filter(|key| opens && self.is_valid(key))
+    }
+
+    fn is_valid(&self, key: &ApiKey) -> bool {
+        key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > self.env.now())
+    }
+
+    /// Whether a caller who was let in would be let in now.
+    ///
+    /// # Errors
+    /// `unauthenticated` if not; otherwise why the keys cannot be read.
+    async fn still_admits(&self, key: Option<&str>) -> Result<(), Fault> {
+        self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await?;
+        match key {
+            None if self.needs_keys() => Err(unauthenticated("callers need a key now: the first one was made")),
+            None => Ok(()),
+            Some(id) if self.table.get(id).is_some_and(|key| self.is_valid(&key)) => Ok(()),
+            Some(_) => Err(unauthenticated("the key of this stream was revoked or has ended")),
         }
-        let Some(key) = self.store.key(id.to_owned()).await?.map(Arc::new) else { return Ok(None) };
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.clear();
-        }
-        // A revocation may have come between the reading and this; what it left here stands.
-        if let Some(known) = remembered.get(id).filter(|r| r.key.revoked_at.is_some()) {
-            return Ok(Some(known.key.clone()));
-        }
-        let used_minute = key.last_used_at.map_or(0, minute);
-        remembered.insert(id.to_owned(), Remembered { key: key.clone(), at_us: now_us, used_minute });
-        Ok(Some(key))
     }
 
     /// Notes the use of a key, once a minute and beside the request.
     fn note_use(self: &Arc<Self>, key: &ApiKey) {
         let now = self.env.now();
-        {
-            let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(known) = remembered.get_mut(&key.id) else { return };
-            if known.used_minute == minute(now) {
-                return;
-            }
-            known.used_minute = minute(now);
+        if !self.table.is_first_use_in_minute(&key.id, now) {
+            return;
         }
         let (auth, id) = (self.clone(), key.id.clone());
         #[expect(clippy::disallowed_methods, reason = "one short write a minute and key, whose loss costs a date")]
         tokio::spawn(async move {
-            let _writing = auth.writing.lock().await;
+            let _writing = auth.table.lock_rows().await;
             let Ok(Some(mut key)) = auth.store.key(id).await else { return };
             key.last_used_at = Some(now);
             if let Err(error) = auth.store.put_key(key).await {
@@ -204,25 +221,18 @@ impl Auth {
         });
     }
 
-    /// While there are no keys, somebody else may make the first.
-    async fn look_for_keys(&self) -> Result<(), Fault> {
-        let now_us = self.env.clock.monotonic_us();
-        let looked_at_us = self.looked_at_us.load(Relaxed);
-        if !self.needs_keys() && now_us.saturating_sub(looked_at_us) >= BELIEVED_US {
-            self.has_keys.fetch_or(!self.store.keys().await?.is_empty(), Relaxed);
-            self.looked_at_us.store(now_us, Relaxed);
-        }
-        Ok(())
-    }
-
     /// Makes a key; see [`create_key`].
     ///
     /// # Errors
     /// As there.
-    pub async fn create(&self, new: NewKey) -> Result<(ApiKey, String), Fault> {
-        let _writing = self.writing.lock().await;
+    pub async fn create(&self, new: NewKey) -> Result<MadeKey, Fault> {
+        let _writing = self.table.lock_rows().await;
         let made = create_key(self.store.as_ref(), new, &self.env).await?;
-        self.has_keys.store(true, Relaxed);
+        self.table.put(&made.key);
+        if let Some(folder) = &self.folder {
+            Mark::note_keys(folder);
+        }
+        self.changes.send_modify(|n| *n += 1);
         Ok(made)
     }
 
@@ -239,16 +249,12 @@ impl Auth {
     /// # Errors
     /// If there is none, or the store fails.
     pub async fn revoke(&self, id: &str) -> Result<ApiKey, Fault> {
-        let _writing = self.writing.lock().await;
+        let _writing = self.table.lock_rows().await;
         let revoked = revoke_key(self.store.as_ref(), id, &self.env).await?;
-        let known = Remembered { key: Arc::new(revoked.clone()), at_us: self.env.clock.monotonic_us(), used_minute: 0 };
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), known);
+        self.table.put(&revoked);
+        self.changes.send_modify(|n| *n += 1);
         Ok(revoked)
     }
-}
-
-fn minute(at: annie_core::time::Micros) -> i64 {
-    at.0.div_euclid(60_000_000)
 }
 
 fn unauthenticated(why: &str) -> Fault {
@@ -264,7 +270,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The key that the headers show.
-fn shown(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn shown(headers: &HeaderMap) -> Option<&str> {
     bearer(headers).or_else(|| headers.get("x-api-key").and_then(|v| v.to_str().ok()).map(str::trim))
 }
 

@@ -19,7 +19,7 @@ pub struct OriginRules<'a> {
 /// Refuses requests that a foreign page makes.
 ///
 /// # Errors
-/// `forbidden`, saying which header and which setting.
+/// `foreign_origin`, saying which header and which setting.
 pub fn check_origin(rules: OriginRules<'_>, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Fault> {
     let authority = uri
         .authority()
@@ -48,7 +48,7 @@ pub fn check_origin(rules: OriginRules<'_>, method: &Method, uri: &Uri, headers:
 }
 
 fn forbidden(why: String) -> Fault {
-    Fault::new(Code::Forbidden, why)
+    Fault::new(Code::ForeignOrigin, why)
 }
 
 /// The host of `host:port` or `[v6]:port`.

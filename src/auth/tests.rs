@@ -1,9 +1,12 @@
 //! Keys against a store: who is let in, as whom, and for how long.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use annie_core::{ports::Keys, time::Micros};
-use annie_store::MemoryStore;
+use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::env::{TestClock, env};
 
 use super::*;
@@ -27,7 +30,8 @@ impl Door {
             scopes: scopes.to_vec(),
             expires_at: Some(TestClock::START.plus_ms(60_000)),
         };
-        self.auth.create(new).await.unwrap()
+        let made = self.auth.create(new).await.unwrap();
+        (made.key, made.secret)
     }
 
     async fn enter(&self, pairs: &[(&'static str, &str)], local: bool) -> Result<Caller, Code> {
@@ -35,17 +39,31 @@ impl Door {
         for (name, value) in pairs {
             headers.insert(*name, value.parse().unwrap());
         }
-        self.auth.identify(&headers, local).await.map_err(|f| f.code)
+        self.auth.identify(&headers, local, Placeholder::Refused).await.map_err(|f| f.code)
     }
 }
 
 #[tokio::test]
 async fn without_keys_this_machine_is_the_default_user_and_others_are_nobody() {
     let door = door().await;
-    let caller = door.enter(&[("authorization", "Bearer whatever")], true).await.unwrap();
+    let caller = door.enter(&[], true).await.unwrap();
     assert_eq!((caller.user.as_str(), caller.key), ("me", None));
     assert_eq!(caller.grants, Grants::all());
     assert_eq!(door.enter(&[], false).await, Err(Code::Unauthenticated));
+}
+
+#[tokio::test]
+async fn a_key_shown_to_a_server_without_keys_is_refused_but_for_placeholders_of_openai_libraries() {
+    let door = door().await;
+    for key in ["annie_wrong", "whatever"] {
+        assert_eq!(door.enter(&[("x-api-key", key)], true).await, Err(Code::Unauthenticated), "{key}");
+    }
+    let openai = async |key: &str| {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {key}").parse().unwrap())]);
+        door.auth.identify(&headers, true, Placeholder::Allowed).await.map(|c| c.user.to_string()).map_err(|f| f.code)
+    };
+    assert_eq!(openai("unused-on-loopback").await, Ok("me".to_owned()));
+    assert_eq!(openai("annie_wrong").await, Err(Code::Unauthenticated));
 }
 
 #[tokio::test]
@@ -119,4 +137,84 @@ async fn a_key_that_another_process_made_is_noticed() {
     elsewhere.create(new).await.unwrap();
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
     assert_eq!(door.enter(&[], true).await, Err(Code::Unauthenticated));
+}
+
+/// How many seconds an open stream of this caller goes on.
+async fn seconds_until_refused(auth: &Arc<Auth>, caller: &Caller) -> u64 {
+    let mut access = Access::of(auth, caller);
+    let from = tokio::time::Instant::now();
+    loop {
+        match access.check_if_due().await {
+            Ok(()) => access.due().await,
+            Err(fault) => {
+                assert_eq!(fault.code, Code::Unauthenticated);
+                return from.elapsed().as_secs();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_stream_ends_within_10_s_after_another_process_revoked_its_key() {
+    // Whatever the age of the table and of the last check at the revocation.
+    for age_ms in (0..10_000).step_by(700) {
+        let door = door().await;
+        let (key, text) = door.key("ann", &[KeyScope::Chat]).await;
+        let elsewhere = Auth::load(door.store.clone(), env(2), UserId::new("me").unwrap()).await.unwrap();
+        tokio::time::advance(std::time::Duration::from_millis(age_ms)).await;
+        let caller = door.enter(&[("x-api-key", &text)], false).await.unwrap();
+        elsewhere.revoke(&key.id).await.unwrap();
+        let took_s = seconds_until_refused(&door.auth, &caller).await;
+        assert!(took_s < 10, "{took_s} s, {age_ms} ms after the table was read");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_stream_ends_within_10_s_after_its_key_expired() {
+    let door = door().await;
+    let (_, text) = door.key("ann", &[KeyScope::Chat]).await;
+    let caller = door.enter(&[("x-api-key", &text)], false).await.unwrap();
+    let took_s = seconds_until_refused(&door.auth, &caller).await;
+    assert!((60..70).contains(&took_s), "{took_s}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_stream_ends_at_once_when_this_process_revokes_its_key_or_makes_the_first() {
+    let door = door().await;
+    let keyless = door.enter(&[], true).await.unwrap();
+    let mut access = Access::of(&door.auth, &keyless);
+    access.check_if_due().await.unwrap();
+    let (key, text) = door.key("ann", &[KeyScope::Chat]).await;
+    assert_eq!(access.check_if_due().await.unwrap_err().code, Code::Unauthenticated);
+    let caller = door.enter(&[("x-api-key", &text)], false).await.unwrap();
+    let mut access = Access::of(&door.auth, &caller);
+    access.check_if_due().await.unwrap();
+    door.auth.revoke(&key.id).await.unwrap();
+    assert_eq!(access.check_if_due().await.unwrap_err().code, Code::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_keys_read_the_database_once_a_second_whether_their_ids_are_known_or_not() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counter = reads.clone();
+    let store = MemoryStore::new().with_hook(Arc::new(move |point| {
+        if matches!(point, StorePoint::Read("key" | "keys")) {
+            counter.fetch_add(1, Relaxed);
+        }
+        StoreFault::Pass
+    }));
+    let store = Arc::new(store);
+    let auth = Auth::load(store.clone(), env(1), UserId::new("me").unwrap()).await.unwrap();
+    let door = Door { auth, store };
+    let (key, _) = door.key("ann", &[KeyScope::Chat]).await;
+    for id in [key.id.as_str(), "aaaaaaaaaaaa"] {
+        reads.store(0, Relaxed);
+        for _ in 0..100 {
+            let forged = format!("annie_{id}_{}", "b".repeat(43));
+            assert_eq!(door.enter(&[("x-api-key", &forged)], false).await, Err(Code::Unauthenticated));
+            tokio::time::advance(std::time::Duration::from_millis(50)).await;
+        }
+        let reads = reads.load(Relaxed);
+        assert!((4..=6).contains(&reads), "{reads} reads in 5 s for the id {id}");
+    }
 }

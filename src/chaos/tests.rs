@@ -449,8 +449,8 @@ async fn a_server_that_was_not_started_for_it_takes_no_faults_and_says_so() {
         expires_at: None,
     };
     let auth = enabled.auth.clone();
-    let (_, operator) = auth.create(key(crate::auth::KeyScope::OpsControl)).await.unwrap();
-    let (_, admin) = auth.create(key(crate::auth::KeyScope::Admin)).await.unwrap();
+    let operator = auth.create(key(crate::auth::KeyScope::OpsControl)).await.unwrap().secret;
+    let admin = auth.create(key(crate::auth::KeyScope::Admin)).await.unwrap().secret;
     let mut asked = async |key: &str| {
         let mut request = tonic::Request::new(v1::PointsRequest {});
         request.metadata_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());

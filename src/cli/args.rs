@@ -208,6 +208,9 @@ pub struct Serve {
     /// What is logged: error, warn, info, debug, trace, or for each module
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
+    /// Start although the database is empty and the data folder says that it was not
+    #[arg(long)]
+    pub accept_empty_database: bool,
 }
 
 /// `annie doctor`

@@ -95,6 +95,10 @@ impl From<BootError> for Failure {
             }
             BootError::Shim(_) => Self::new(Exit::Failure, e.to_string()).fix("start annie by its whole path"),
             BootError::Kernel(e) => e.into(),
+            BootError::Emptied { .. } => Self::new(Exit::Failure, e.to_string()).fix(
+                "restore a backup of the database; or, if it is meant to be empty, start once with \
+                 `annie serve --accept-empty-database` (ANNIE__DATA__ACCEPT_EMPTY_DATABASE=true)",
+            ),
             BootError::Database { ref source, .. } => {
                 let (exit, fix) = if source.is_retryable() {
                     let fix = "check that PostgreSQL runs there and lets this user in ([store] in the configuration); \

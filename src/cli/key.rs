@@ -13,7 +13,8 @@ use super::{
     site::Site,
 };
 use crate::{
-    auth::{KeyScope, NewKey, create_key, list_keys, revoke_key},
+    auth::{KeyScope, MadeKey, NewKey, create_key, list_keys, revoke_key},
+    boot::Mark,
     system,
 };
 
@@ -69,9 +70,15 @@ async fn make(site: &Site, wish: Wish, scopes: Vec<KeyScope>) -> Result<Value, F
             let (store, env) = (site.store().await?, system::env());
             let expires_at = wish.days.map(|days| env.now().plus_ms(i64::from(days) * 86_400_000));
             let new = NewKey { name: wish.name, user: wish.user, scopes, expires_at };
-            let (key, secret) = create_key(&*store, new, &env).await?;
+            let made = create_key(&*store, new, &env).await;
+            store.close().await;
+            let MadeKey { key, secret, warning } = made?;
+            Mark::note_keys(&site.folder);
             let mut made = value(&key);
             made["secret"] = json!(secret);
+            if let Some(warning) = warning {
+                made["warning"] = json!(warning);
+            }
             Ok(made)
         }
     }
@@ -79,6 +86,9 @@ async fn make(site: &Site, wish: Wish, scopes: Vec<KeyScope>) -> Result<Value, F
 
 fn hand_over(site: &Site, mut made: Value, file: Option<(std::fs::File, &Path)>) -> Result<(), Failure> {
     let secret = made["secret"].as_str().unwrap_or_default().to_owned();
+    if let Some(warning) = made["warning"].as_str() {
+        site.console.say_always(&format!("warning: {warning}"));
+    }
     if let Some((mut file, path)) = file {
         writeln!(file, "{secret}").map_err(|e| Failure::io(&format!("cannot write {}", path.display()), &e))?;
         if let Some(made) = made.as_object_mut() {

@@ -196,6 +196,11 @@ fn global_flags(global: &Global) -> Vec<Flag> {
 fn serve_flags(serve: &Serve) -> Vec<Flag> {
     let flags = [
         serve.bind.map(|at| Flag { name: "--bind", path: &["server", "bind"], value: at.to_string().into() }),
+        serve.accept_empty_database.then(|| Flag {
+            name: "--accept-empty-database",
+            path: &["data", "accept_empty_database"],
+            value: true.into(),
+        }),
         serve.log_level.as_ref().map(|l| Flag {
             name: "--log-level",
             path: &["log", "level"],

@@ -167,7 +167,8 @@ fn run_beside(site: &Site, kernel: &Kernel, metrics: Option<PrometheusHandle>) {
 /// Looks whether this address may be served with the keys that there are.
 async fn admitted(site: &Site, assembled: &boot::Assembled, is_loopback: bool) -> Result<Arc<Auth>, Failure> {
     let kernel = &assembled.kernel;
-    let auth = Auth::load(kernel.store().clone(), kernel.env().clone(), site.user()).await.map_err(AppError::from)?;
+    let auth = Auth::load_in(kernel.store().clone(), kernel.env().clone(), site.user(), Some(site.folder.clone()));
+    let auth = auth.await.map_err(AppError::from)?;
     if auth.needs_keys() || (is_loopback && !site.loaded.config.server.require_key) {
         return Ok(auth);
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::{auth::Auth, door::AppState};
 
 mod doctor;
+mod security;
 mod work;
 
 const REQUEST: &str =
@@ -367,6 +368,7 @@ async fn with_a_server_the_same_commands_are_its_clients() {
         assert!(resumed.err.contains("annie actors show /conversations"), "{}", resumed.err);
         let key = at(&["--json", "key", "create", "first", "--scope", "chat"]).await;
         assert_eq!(key.done, Ok(()), "{}", key.err);
+        assert!(key.out.contains("this is the first key") && key.err.contains("locked out"), "{}", key.err);
         let file = elsewhere.path().join("late.key");
         let late = at(&["key", "create", "late", "--out", file.to_str().unwrap()]).await;
         assert_eq!((late.done.unwrap_err().exit, file.exists()), (Exit::Auth, false), "nothing is in the way later");

@@ -102,6 +102,8 @@ impl Default for Server {
 pub struct Data {
     /// The data folder; absent means the user's own (`$XDG_DATA_HOME/annie`).
     pub folder: Option<PathBuf>,
+    /// Starts although the database is empty and the folder says that it was not.
+    pub accept_empty_database: bool,
 }
 
 /// `[limits]`
@@ -296,6 +298,9 @@ impl Config {
             ("notify", "keep_ms", self.notify.keep_ms),
             ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
             ("doors", "connections_max", self.doors.connections_max as u64),
+            ("doors", "connections_per_address_max", self.doors.connections_per_address_max as u64),
+            ("doors", "wrong_keys_per_minute_max", u64::from(self.doors.wrong_keys_per_minute_max)),
+            ("doors", "wrong_keys_burst_max", u64::from(self.doors.wrong_keys_burst_max)),
             ("doors", "requests_max", self.doors.requests_max as u64),
             ("doors", "streams_max", self.doors.streams_max as u64),
             ("doors", "streams_per_user_max", self.doors.streams_per_user_max as u64),

@@ -255,6 +255,7 @@ requests_per_connection_max = 15
 grpc_request_bytes_max = 3
 grpc_response_bytes_max = 4
 connections_max = 5
+connections_per_address_max = 16
 requests_max = 6
 streams_max = 7
 streams_per_user_max = 8
@@ -262,11 +263,14 @@ stream_ms_max = 9
 wait_s_max = 10
 requests_per_minute_max = 11
 requests_burst_max = 12
+wrong_keys_per_minute_max = 17
+wrong_keys_burst_max = 18
 drain_ms_max = 13
 allowed_hosts = ["a"]
 allowed_origins = ["b"]
 [data]
 folder = "d"
+accept_empty_database = true
 [store]
 url_file = "u"
 connections_max = 4

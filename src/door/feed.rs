@@ -12,7 +12,10 @@ use annie_core::{
 use tokio::{sync::watch, time::Instant};
 
 use super::{AppState, Slot};
-use crate::{auth::Caller, error::Fault};
+use crate::{
+    auth::{Access, Caller},
+    error::Fault,
+};
 
 /// What a caller wants to follow.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +51,7 @@ pub struct Feed {
     closing: watch::Receiver<bool>,
     until: Instant,
     over: bool,
+    access: Access,
     _slot: Slot,
 }
 
@@ -84,6 +88,7 @@ impl Feed {
             closing: state.doors.closing(),
             until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
             over: false,
+            access: Access::of(&state.auth, caller),
             _slot: state.doors.slots.take(&caller.user, &state.limits)?,
         })
     }
@@ -110,7 +115,7 @@ impl Feed {
     /// The next item; nothing at the end.
     ///
     /// # Errors
-    /// If the log cannot be read.
+    /// If the log cannot be read, or the caller's key was revoked or has expired.
     pub async fn next(&mut self) -> Result<Option<FeedItem>, Fault> {
         if let Some(last) = self.reset.take() {
             return Ok(Some(FeedItem::Reset(last)));
@@ -118,12 +123,17 @@ impl Feed {
         if self.over || self.ends_at.is_some_and(|end| self.follow.seen() >= end) {
             return Ok(None);
         }
-        let item = tokio::select! {
-            // What is stored goes out before the end is told.
-            biased;
-            item = self.follow.next() => item?,
-            _ = self.closing.wait_for(|closing| *closing) => None,
-            () = tokio::time::sleep_until(self.until) => None,
+        let item = loop {
+            // Outside of `select!`, where a steady flow of events would drop the check again and again.
+            self.access.check_if_due().await?;
+            break tokio::select! {
+                // What is stored goes out before the end is told.
+                biased;
+                item = self.follow.next() => item?,
+                _ = self.closing.wait_for(|closing| *closing) => None,
+                () = tokio::time::sleep_until(self.until) => None,
+                () = self.access.due() => continue,
+            };
         };
         Ok(Some(match item {
             Some(StreamItem::Event(event)) => {

@@ -25,6 +25,8 @@ pub struct DoorLimits {
     pub grpc_response_bytes_max: usize,
     /// Connections at a time; more wait to be accepted.
     pub connections_max: usize,
+    /// Of those, from one IPv4 address or one IPv6 /64 network; more are closed at once.
+    pub connections_per_address_max: usize,
     /// Requests at a time; more are refused.
     pub requests_max: usize,
     /// Streams and waiting requests at a time.
@@ -39,6 +41,10 @@ pub struct DoorLimits {
     pub requests_per_minute_max: u32,
     /// Requests with one key that may come at once.
     pub requests_burst_max: u32,
+    /// Wrong keys a minute from one address, in the long run; more are refused as too many.
+    pub wrong_keys_per_minute_max: u32,
+    /// Wrong keys from one address that may come at once.
+    pub wrong_keys_burst_max: u32,
     /// How long open requests have to end when the server stops, in milliseconds.
     pub drain_ms_max: u64,
     /// Host names that callers without a key may use besides loopback ones.
@@ -57,6 +63,7 @@ impl Default for DoorLimits {
             grpc_request_bytes_max: 1024 * 1024,
             grpc_response_bytes_max: 16 * 1024 * 1024,
             connections_max: 4_096,
+            connections_per_address_max: 1_024,
             requests_max: 2_048,
             streams_max: 2_048,
             streams_per_user_max: 64,
@@ -64,6 +71,8 @@ impl Default for DoorLimits {
             wait_s_max: 600,
             requests_per_minute_max: 6_000,
             requests_burst_max: 200,
+            wrong_keys_per_minute_max: 30,
+            wrong_keys_burst_max: 20,
             drain_ms_max: 10_000,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),

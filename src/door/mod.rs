@@ -61,6 +61,8 @@ pub(crate) struct Doors {
     pub started_at: Micros,
     pub slots: Slots,
     pub rates: Rates,
+    /// Wrong keys, by the network that they come from.
+    pub wrong_keys: Rates,
     pub requests: Arc<Semaphore>,
     pub health: HealthReporter,
     closing: watch::Sender<bool>,
@@ -74,6 +76,7 @@ impl AppState {
             started_at: kernel.now(),
             slots: Slots::default(),
             rates: Rates::default(),
+            wrong_keys: Rates::default(),
             requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
             health: HealthReporter::new(),
             closing: watch::channel(false).0,

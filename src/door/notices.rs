@@ -8,7 +8,10 @@ use annie_core::ports::Notification;
 use tokio::{sync::watch, time::Instant};
 
 use super::{AppState, Slot};
-use crate::{auth::Caller, error::Fault};
+use crate::{
+    auth::{Access, Caller},
+    error::Fault,
+};
 
 /// One item of the stream.
 #[derive(Debug, Clone)]
@@ -25,6 +28,7 @@ pub struct NoticeFeed {
     closing: watch::Receiver<bool>,
     until: Instant,
     over: bool,
+    access: Access,
     _slot: Slot,
 }
 
@@ -39,6 +43,7 @@ impl NoticeFeed {
             closing: state.doors.closing(),
             until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
             over: false,
+            access: Access::of(&state.auth, caller),
             _slot: state.doors.slots.take(&caller.user, &state.limits)?,
         })
     }
@@ -46,17 +51,21 @@ impl NoticeFeed {
     /// The next item; nothing at the end.
     ///
     /// # Errors
-    /// If the store cannot be read.
+    /// If the store cannot be read, or the caller's key was revoked or has expired.
     pub async fn next(&mut self) -> Result<Option<NoticeItem>, Fault> {
         if self.over {
             return Ok(None);
         }
-        let told = tokio::select! {
-            // What is stored goes out before the end is told.
-            biased;
-            told = self.notices.next() => told?,
-            _ = self.closing.wait_for(|closing| *closing) => None,
-            () = tokio::time::sleep_until(self.until) => None,
+        let told = loop {
+            self.access.check_if_due().await?;
+            break tokio::select! {
+                // What is stored goes out before the end is told.
+                biased;
+                told = self.notices.next() => told?,
+                _ = self.closing.wait_for(|closing| *closing) => None,
+                () = tokio::time::sleep_until(self.until) => None,
+                () = self.access.due() => continue,
+            };
         };
         self.over = told.is_none();
         Ok(Some(told.map_or(NoticeItem::Again, NoticeItem::Told)))

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
-    auth::Caller,
+    auth::{Access, Caller},
     door::{AppState, Slot, TreePage, actor_path, list_breakers, reset_breaker},
     error::Fault,
 };
@@ -58,9 +58,12 @@ impl v1::actors_server::Actors for Door {
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let caller = caller(&request)?;
         let watcher = Watcher::new(&self.state, &caller, request.into_inner()).map_err(refused)?;
-        let changes = stream::unfold(watcher, |mut watcher| async move {
-            let change = watcher.next().await?;
-            Some((Ok(change), watcher))
+        let changes = stream::unfold(Some(watcher), |watcher| async move {
+            let mut watcher = watcher?;
+            match watcher.next().await {
+                Ok(change) => Some((Ok(change?), Some(watcher))),
+                Err(fault) => Some((Err(refused(fault)), None)),
+            }
         });
         Ok(Response::new(Box::pin(changes)))
     }
@@ -111,6 +114,7 @@ struct Watcher {
     until: Instant,
     known: BTreeMap<String, v1::Actor>,
     first: bool,
+    access: Access,
     _slot: Slot,
 }
 
@@ -131,20 +135,24 @@ impl Watcher {
             until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
             known: BTreeMap::new(),
             first: true,
+            access: Access::of(&state.auth, caller),
             _slot: state.doors.slots.take(&caller.user, &state.limits)?,
         })
     }
 
-    async fn next(&mut self) -> Option<v1::TreeChange> {
+    /// The next change; nothing at the end.
+    async fn next(&mut self) -> Result<Option<v1::TreeChange>, Fault> {
         loop {
+            self.access.check_if_due().await?;
             tokio::select! {
-                _ = self.closing.wait_for(|closing| *closing) => return None,
-                () = tokio::time::sleep_until(self.until) => return None,
+                _ = self.closing.wait_for(|closing| *closing) => return Ok(None),
+                () = tokio::time::sleep_until(self.until) => return Ok(None),
+                () = self.access.due() => continue,
                 _ = self.ticks.tick() => {}
             }
             let change = self.look();
             if std::mem::take(&mut self.first) || !change.changed.is_empty() || !change.gone.is_empty() {
-                return Some(change);
+                return Ok(Some(change));
             }
         }
     }

@@ -1,20 +1,23 @@
 //! What every request passes on its way in and out, HTTP and gRPC alike: an id, a place, the check of its origin, its key
 //! and its scope, the rate limit; and on the way out the shape of its errors, its headers, its line in the log.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use annie_core::ports::Clock;
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use tracing::Instrument;
 
-use super::problem::{Dialect, dress};
+use super::{
+    connections::{Standing, network_of},
+    problem::{Dialect, dress},
+};
 use crate::{
-    auth::{self, Caller, Left, Need, OriginRules, Rate, check_origin},
+    auth::{self, Caller, Left, Need, OriginRules, Placeholder, Rate, check_origin},
     door::AppState,
     error::{Code, Fault},
 };
@@ -151,19 +154,23 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
         origins: &state.limits.allowed_origins,
         needs_keys: state.auth.needs_keys(),
     };
+    check_host(request)?;
     check_origin(rules, request.method(), request.uri(), request.headers())?;
+    check_encoding(request)?;
     let local = is_local(request);
     match need(request)? {
         Need::Nothing => return Ok(None),
         Need::LocalOr(_) if local => return Ok(None),
         Need::OperationKey => return by_peer(state, request),
         Need::LocalOr(scope) | Need::Scope(scope) => {
-            let caller = state.auth.identify(request.headers(), local).await?;
+            let identified = state.auth.identify(request.headers(), local, placeholder(request)).await;
+            let caller = account(state, request, identified)?;
             caller.must(scope)?;
             request.extensions_mut().insert(caller);
         }
         Need::AnyKey => {
-            let caller = state.auth.identify(request.headers(), local).await?;
+            let identified = state.auth.identify(request.headers(), local, placeholder(request)).await;
+            let caller = account(state, request, identified)?;
             request.extensions_mut().insert(caller);
         }
     }
@@ -171,10 +178,69 @@ async fn admit(state: &AppState, request: &mut Request) -> Result<Option<Left>, 
     counted(state, key, "with this key").map(Some)
 }
 
+/// OpenAI's clients always send a key, also where none is needed.
+fn placeholder(request: &Request) -> Placeholder {
+    match dialect(request.uri().path(), request.headers()) {
+        Dialect::OpenAi => Placeholder::Allowed,
+        Dialect::Problem | Dialect::Grpc => Placeholder::Refused,
+    }
+}
+
+/// Counts a wrong key by the address that it comes from, and notes on the connection that a caller was let in.
+fn account(state: &AppState, request: &Request, identified: Result<Caller, Fault>) -> Result<Caller, Fault> {
+    match identified {
+        Ok(caller) => {
+            if let Some(standing) = request.extensions().get::<Arc<Standing>>() {
+                standing.set_known();
+            }
+            Ok(caller)
+        }
+        Err(fault) if fault.code == Code::Unauthenticated && auth::shown(request.headers()).is_some() => {
+            metrics::counter!("annie_wrong_keys_total").increment(1);
+            let limits = &state.limits;
+            let rate = Rate { per_minute: limits.wrong_keys_per_minute_max, burst: limits.wrong_keys_burst_max };
+            let now_us = state.kernel.env().clock.monotonic_us();
+            // A valid key passes whatever its neighbours behind one address send.
+            let counted = state.doors.wrong_keys.take(&network(request), rate, now_us);
+            Err(counted.map_or_else(|ms| too_many_wrong_keys(rate).retry_in_ms(ms), |_| fault))
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+fn too_many_wrong_keys(rate: Rate) -> Fault {
+    Fault::new(Code::RateLimited, format!("more than {} wrong keys a minute from this address", rate.per_minute))
+}
+
+/// Where a request comes from, as it is counted.
+fn network(request: &Request) -> String {
+    request.extensions().get::<Peer>().map_or("unknown".to_owned(), |Peer(at)| network_of(at.ip()).to_string())
+}
+
+/// Refuses a request that does not say for which host it is, or says it twice: a proxy in front may take it for another
+/// host's (RFC 9112, 3.2).
+fn check_host(request: &Request) -> Result<(), Fault> {
+    let count = request.headers().get_all(header::HOST).iter().count();
+    let is_wrong = count > 1 || (count == 0 && request.version() == Version::HTTP_11);
+    if is_wrong {
+        return Err(Fault::invalid(format!("send the `Host` header once, not {count} times")).at("Host"));
+    }
+    Ok(())
+}
+
+/// Refuses a body that is compressed, which would be read as broken JSON. gRPC has its own header for that.
+fn check_encoding(request: &Request) -> Result<(), Fault> {
+    let Some(encoding) = request.headers().get(header::CONTENT_ENCODING) else { return Ok(()) };
+    if encoding.as_bytes().eq_ignore_ascii_case(b"identity") {
+        return Ok(());
+    }
+    let why = format!("send the body as it is, not with `content-encoding: {}`", encoding.to_str().unwrap_or("?"));
+    Err(Fault::new(Code::UnsupportedMediaType, why).at("Content-Encoding"))
+}
+
 /// Whoever shows no API key is counted by the address that they come from: keys of operations cannot be tried out fast.
 fn by_peer(state: &AppState, request: &Request) -> Result<Option<Left>, Fault> {
-    let peer = request.extensions().get::<Peer>().map_or("unknown".to_owned(), |Peer(at)| at.ip().to_string());
-    counted(state, &format!("peer {peer}"), "from this address").map(Some)
+    counted(state, &format!("peer {}", network(request)), "from this address").map(Some)
 }
 
 fn counted(state: &AppState, who: &str, told: &str) -> Result<Left, Fault> {
@@ -219,7 +285,8 @@ fn not_understood(headers: &HeaderMap) -> Option<Fault> {
     }
 }
 
-fn is_local(request: &Request) -> bool {
+/// Whether a request comes from this machine, and not through a proxy on it.
+pub(super) fn is_local(request: &Request) -> bool {
     let direct = !FORWARDED.iter().any(|name| request.headers().contains_key(*name));
     let peer = request.extensions().get::<Peer>();
     direct && peer.is_some_and(|Peer(at)| at.ip().to_canonical().is_loopback())

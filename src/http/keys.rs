@@ -10,9 +10,9 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    auth::{Caller, KeyScope, NewKey},
+    auth::{self, Caller, KeyScope, NewKey},
     door::AppState,
-    error::Fault,
+    error::{Code, Fault},
 };
 
 /// A key, without its secret.
@@ -90,9 +90,12 @@ pub struct MadeKey {
     key: Key,
     /// What to send; it cannot be had again.
     secret: String,
+    /// Whom this key locks out, if it is the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
-/// Make a key. The first one ends the time in which callers on this machine need none.
+/// Make a key; one for another user takes the scope `impersonate`. The first one ends the time in which callers on this machine need none.
 #[utoipa::path(
     post, path = "/api/v1/keys", tag = "keys", request_body = KeyWish,
     responses((status = 201, body = MadeKey), (status = "default", body = Problem, description = "A problem"))
@@ -108,18 +111,27 @@ pub async fn create_key(
     for scope in &scopes {
         caller.must(*scope)?;
     }
+    let user = wish.user.unwrap_or_else(|| caller.user.clone());
+    // A key for another user's data is a way to speak for that user.
+    if user != caller.user && !caller.grants.has(KeyScope::Impersonate) {
+        let why = format!(
+            "a key for another user ({user}) takes the scope `impersonate`, which this key of {} does not have",
+            caller.user
+        );
+        return Err(Fault::new(Code::Forbidden, why).at("user"));
+    }
     let new = NewKey {
         name: wish.name,
-        user: wish.user.unwrap_or_else(|| caller.user.clone()),
+        user,
         scopes,
         expires_at: wish.expires_in_days.map(|days| state.kernel.now().plus_ms(i64::from(days) * 86_400_000)),
     };
     if wish.expires_in_days == Some(0) {
         return Err(Fault::invalid("give at least 1 day, or leave it out").at("expires_in_days"));
     }
-    let (key, secret) = state.auth.create(new).await?;
+    let auth::MadeKey { key, secret, warning } = state.auth.create(new).await?;
     tracing::warn!(key = key.id, user = %key.user, by = caller.name(), "a key was made");
-    Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret })))
+    Ok((StatusCode::CREATED, Json(MadeKey { key: key.into(), secret, warning })))
 }
 
 /// Revoke a key for good.

@@ -2,6 +2,7 @@
 //! file for each noun; who may do what stands in `auth/policy.rs`.
 
 mod actors;
+mod connections;
 mod conversations;
 mod extract;
 mod guard;

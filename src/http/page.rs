@@ -1,11 +1,19 @@
-//! `/`: says what this is and where to go.
+//! `/`: says what this is and where to go. Strangers learn neither version nor backends.
 
-use axum::{extract::State, response::Html};
+use axum::{
+    extract::{Request, State},
+    response::Html,
+};
 
+use super::guard::is_local;
 use crate::door::{AppState, VERSION};
 
 /// The page.
-pub async fn page(State(state): State<AppState>) -> Html<String> {
+pub async fn page(State(state): State<AppState>, request: Request) -> Html<String> {
+    // Whoever would be let in without a key may see what there is. A browser does not show keys.
+    if state.auth.needs_keys() || !is_local(&request) {
+        return Html(html("Annie", "<p>Callers need a key.</p>"));
+    }
     let models: String = state
         .kernel
         .models()
@@ -14,16 +22,24 @@ pub async fn page(State(state): State<AppState>) -> Html<String> {
             format!("<li><b>{}</b>: {} ({})</li>", escape(&name), escape(&model), escape(&about))
         })
         .collect();
-    Html(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>Annie</title><style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui;max-width:42rem;\
-         margin:3rem auto;padding:0 1rem}}code{{font-size:.95em}}</style>\
-         <h1>Annie {VERSION}</h1><p>A kernel for AI agents is running here.</p><ul>{models}</ul>\
+    Html(html(
+        &format!("Annie {VERSION}"),
+        &format!(
+            "<p>A kernel for AI agents is running here.</p><ul>{models}</ul>\
          <p>Say something: <code>POST /api/v1/messages</code> with <code>{{\"text\": \"…\"}}</code>, or point any OpenAI \
          client at <code>/v1</code>, or use gRPC (<code>annie.v1</code>, with reflection) on this same port.</p>\
          <p><a href=\"/api/openapi.json\">OpenAPI</a> · <a href=\"/readyz\">readiness</a> · \
-         <a href=\"/metrics\">metrics</a></p></html>"
+         <a href=\"/metrics\">metrics</a></p>"
+        ),
     ))
+}
+
+fn html(heading: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Annie</title><style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui;max-width:42rem;\
+         margin:3rem auto;padding:0 1rem}}code{{font-size:.95em}}</style><h1>{heading}</h1>{body}</html>"
+    )
 }
 
 fn escape(text: &str) -> String {

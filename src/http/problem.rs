@@ -115,7 +115,7 @@ fn problem(fault: &Fault, path: &str, request_id: &str) -> Value {
 pub fn openai(fault: &Fault) -> Value {
     let (kind, code) = match fault.code {
         Code::Unauthenticated => ("authentication_error", "invalid_api_key"),
-        Code::Forbidden => ("permission_error", "insufficient_permissions"),
+        Code::Forbidden | Code::ForeignOrigin => ("permission_error", "insufficient_permissions"),
         Code::NotFound if fault.field.as_deref() == Some("model") => ("invalid_request_error", "model_not_found"),
         Code::Unsupported => ("invalid_request_error", "unsupported_parameter"),
         Code::ContextTooLong => ("invalid_request_error", "context_length_exceeded"),

@@ -1,4 +1,4 @@
-//! The listening end: so many connections, none of which may dawdle, and an orderly stop.
+//! The listening end: so many connections, altogether and of one address, none of which may dawdle, and an orderly stop.
 
 use std::{
     future::Future,
@@ -26,7 +26,10 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use super::guard::Peer;
+use super::{
+    connections::{Connections, Guest},
+    guard::Peer,
+};
 use crate::{
     door::{AppState, DoorLimits},
     error::AppError,
@@ -88,6 +91,7 @@ struct House {
     limits: Arc<DoorLimits>,
     builder: Arc<Builder<TokioExecutor>>,
     places: Arc<Semaphore>,
+    connections: Connections,
     farewell: GracefulShutdown,
     guests: JoinSet<()>,
 }
@@ -108,6 +112,7 @@ impl House {
         Self {
             app: super::app(state.clone()),
             places: Arc::new(Semaphore::new(limits.connections_max.clamp(1, Semaphore::MAX_PERMITS))),
+            connections: Connections::new(limits.connections_per_address_max),
             limits,
             builder: Arc::new(builder),
             farewell: GracefulShutdown::new(),
@@ -118,8 +123,6 @@ impl House {
     /// Takes connections in while there are places; ends only with an error.
     async fn receive(&mut self, listener: &TcpListener) -> io::Error {
         loop {
-            // Nobody closes the semaphore, so there always comes a place.
-            let place = self.places.clone().acquire_owned().await.ok();
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 Some(left) = self.guests.join_next() => {
@@ -130,7 +133,16 @@ impl House {
                 }
             };
             match accepted {
-                Ok((stream, at)) => self.admit(stream, at, place),
+                Ok((stream, at)) => match self.connections.enter(at.ip()) {
+                    Some(guest) => {
+                        // Not cut itself while it waits.
+                        let entering = guest.standing.begin();
+                        let place = self.place().await;
+                        drop(entering);
+                        self.admit(stream, at, place, guest);
+                    }
+                    None => tracing::debug!(%at, "this address has its share of the connections: one was closed"),
+                },
                 Err(error) if is_listeners(&error) => return error,
                 // The caller is gone already, or this process has too many files open: others may be luckier.
                 Err(error) => {
@@ -141,21 +153,46 @@ impl House {
         }
     }
 
-    fn admit(&mut self, stream: TcpStream, at: SocketAddr, place: Option<OwnedSemaphorePermit>) {
+    /// Waits for a place. Connections that are idle and have shown no key make room for it.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        loop {
+            if self.places.available_permits() == 0 {
+                self.connections.make_room();
+            }
+            let place = self.places.clone().acquire_owned();
+            // Nobody closes the semaphore, so there always comes a place.
+            if let Ok(place) = timeout(Duration::from_millis(ACCEPT_AGAIN_MS), place).await {
+                return place.ok();
+            }
+        }
+    }
+
+    fn admit(&mut self, stream: TcpStream, at: SocketAddr, place: Option<OwnedSemaphorePermit>, guest: Guest) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
-        let app = self.app.clone().map_request(move |mut request: Request<Incoming>| {
+        let (app, standing) = (self.app.clone(), guest.standing.clone());
+        let app = tower::service_fn(move |mut request: Request<Incoming>| {
+            let under_way = standing.begin();
             request.extensions_mut().insert(Peer(at));
-            request
+            request.extensions_mut().insert(standing.clone());
+            let answer = app.clone().oneshot(request);
+            async move {
+                let answer = answer.await;
+                drop(under_way);
+                answer
+            }
         });
         let io = TokioIo::new(Connection::new(stream, Duration::from_millis(self.limits.head_ms_max)));
         let (builder, watcher) = (self.builder.clone(), self.farewell.watcher());
         self.guests.spawn(async move {
             let _place = place;
             let connection = builder.serve_connection_with_upgrades(io, TowerToHyperService::new(app));
-            if let Err(error) = watcher.watch(connection.into_owned()).await {
-                tracing::debug!(%at, error, "a connection ended badly");
+            tokio::select! {
+                ended = watcher.watch(connection.into_owned()) => if let Err(error) = ended {
+                    tracing::debug!(%at, error, "a connection ended badly");
+                },
+                () = guest.standing.cut() => tracing::debug!(%at, "an idle connection without a key made room"),
             }
         });
     }

@@ -10,6 +10,7 @@ mod openai;
 mod operate;
 mod operations;
 mod routes;
+mod security;
 mod stream;
 mod wishes;
 mod world;

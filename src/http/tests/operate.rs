@@ -155,8 +155,9 @@ async fn keys_are_made_used_and_revoked_over_the_door() {
     assert_eq!((status, &root["user"]), (201, &json!("me")));
     assert_eq!(server.post("/api/v1/keys", wish).await.0, 401, "the first key closes the door");
     let root_key = root["secret"].as_str().unwrap();
+    assert!(root["warning"].as_str().unwrap().contains("every request needs a key"), "{root}");
     let admin = |method, path: &str| server.request(method, path).bearer_auth(root_key);
-    let wish = json!({ "name": "chat", "user": "ann", "scopes": ["chat"], "expires_in_days": 1 });
+    let wish = json!({ "name": "chat", "scopes": ["chat"], "expires_in_days": 1 });
     let (_, chat) = read(admin(Method::POST, "/api/v1/keys").json(&wish).send().await.unwrap()).await;
     let more = json!({ "name": "x", "scopes": ["impersonate"] });
     assert_eq!(admin(Method::POST, "/api/v1/keys").json(&more).send().await.unwrap().status(), 403);

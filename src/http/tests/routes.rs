@@ -6,7 +6,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::world::{Server, echo, read};
-use crate::auth::{KeyScope, Need, RULES};
+use crate::{
+    auth::{KeyScope, Need, RULES},
+    door::DoorLimits,
+};
 
 /// How a request to a route ends: the HTTP status, or for gRPC the status that stands for it.
 async fn knock(server: &Server, method: &str, path: &str, key: Option<&str>, body: &Value) -> (u16, Value) {
@@ -56,7 +59,8 @@ fn filled(path: &str) -> String {
 
 #[tokio::test]
 async fn every_route_is_closed_without_a_key() {
-    let server = Server::start(echo()).await;
+    let limits = DoorLimits { wrong_keys_burst_max: 1_000, ..DoorLimits::default() };
+    let server = Server::with(echo(), limits).await;
     server.key("ann", &[KeyScope::Chat]).await;
     for (method, path, need) in RULES {
         let (status, _) = knock(&server, method, &filled(path), None, &json!({})).await;

@@ -149,7 +149,7 @@ impl Server {
     pub async fn key(&self, user: &str, scopes: &[KeyScope]) -> String {
         let user = UserId::new(user).unwrap();
         let new = NewKey { name: "test".to_owned(), user, scopes: scopes.to_vec(), expires_at: None };
-        self.state.auth.create(new).await.unwrap().1
+        self.state.auth.create(new).await.unwrap().secret
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {

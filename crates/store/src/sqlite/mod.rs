@@ -41,6 +41,7 @@ use statements::{Bound, Statements};
 use writer::Writer;
 
 pub use folder::FolderLock;
+use folder::private_file;
 
 use crate::{
     admission::Head,
@@ -114,6 +115,11 @@ impl SqliteStore {
     /// `Unavailable` if the folder cannot be used.
     pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = FolderLock::take(folder)?;
+        // SQLite gives the files beside the database the rights of the database.
+        private_file(&folder.join(DATABASE_FILE)).map_err(errors::failed_io("opening the database"))?;
+        for beside in ["annie.db-wal", "annie.db-shm"] {
+            folder::restrict(&folder.join(beside), 0o600);
+        }
         let connect = connect_options(folder, &options);
         let mut connection = connect
             .clone()

@@ -2,6 +2,7 @@
 
 use annie_core::ids::UserId;
 use sha2::{Digest, Sha256};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::error::SkillError;
 
@@ -15,6 +16,8 @@ const FOLDER_BYTES_MAX: usize = 40;
 /// A note's file for its title, relative to the user's folder: `Meeting with Bob` is `Meeting with Bob.md`. Characters that
 /// some file systems refuse are left out, so that a title always finds its own note again.
 pub(crate) fn path_of(title: &str) -> Result<String, SkillError> {
+    // One way to write `é`: two notes must not look the same.
+    let title: String = title.nfc().collect();
     let title = title.trim();
     let title = title.strip_suffix(".md").unwrap_or(title);
     if title.starts_with('/') || title.contains('\\') || title.split('/').any(|part| part.trim() == "..") {
@@ -23,6 +26,9 @@ pub(crate) fn path_of(title: &str) -> Result<String, SkillError> {
     let wrong = |what: String| SkillError::argument("title", what);
     if title.chars().any(char::is_control) {
         return Err(wrong("must not hold control characters".to_owned()));
+    }
+    if title.chars().any(is_direction_override) {
+        return Err(wrong("must not hold characters that change the direction of writing".to_owned()));
     }
     let parts: Vec<String> = title.split('/').map(part_of).collect();
     if parts.len() > PARTS_MAX {
@@ -37,6 +43,11 @@ pub(crate) fn path_of(title: &str) -> Result<String, SkillError> {
         }
     }
     Ok(format!("{}.md", parts.join("/")))
+}
+
+/// Marks that make a title look like another one. Right-to-left scripts need none of them.
+const fn is_direction_override(c: char) -> bool {
+    matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{200E}' | '\u{200F}' | '\u{061C}')
 }
 
 fn part_of(part: &str) -> String {
@@ -82,6 +93,20 @@ mod tests {
             assert_eq!(path_of(title).unwrap(), path);
         }
         assert_eq!(title_of("work/plan.md"), "work/plan");
+    }
+
+    #[test]
+    fn title_is_one_file_however_its_accents_are_composed() {
+        assert_eq!(path_of("cafe\u{301}").unwrap(), path_of("caf\u{e9}").unwrap());
+        assert_eq!(path_of("cafe\u{301}").unwrap(), "caf\u{e9}.md");
+    }
+
+    #[test]
+    fn title_with_a_direction_override_is_refused_and_right_to_left_scripts_are_not() {
+        for title in ["invoice\u{202E}fdp.exe", "a\u{2066}b", "a\u{200F}b"] {
+            assert!(matches!(path_of(title), Err(SkillError::Argument { .. })), "{title:?}");
+        }
+        assert_eq!(path_of("\u{5e9}\u{5dc}\u{5d5}\u{5dd}").unwrap(), "\u{5e9}\u{5dc}\u{5d5}\u{5dd}.md");
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! The mark of a data folder: what its database held when this program last used it. A database that was lost or emptied
+//! beside it would start without keys, open to everybody on this machine; it does not start by itself.
+
+use std::{io::Write, path::Path};
+
+use annie_core::{
+    event::Scope,
+    ports::{Store, StoreError},
+    time::Micros,
+};
+use serde::{Deserialize, Serialize};
+
+/// The file in a data folder.
+const MARK_FILE: &str = "database.mark";
+
+/// What a database holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// API keys, revoked ones too.
+    pub keys: bool,
+    /// Conversations.
+    pub conversations: bool,
+}
+
+impl Mark {
+    /// What a store holds.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
+        let conversations = !store.conversations(Scope::Operator, Micros(i64::MAX), 1).await?.is_empty();
+        Ok(Self { keys: !store.keys().await?.is_empty(), conversations })
+    }
+
+    /// What a folder says. A mark that cannot be read counts as one of a full database: damage must not open anything.
+    #[must_use]
+    pub fn read(folder: &Path) -> Self {
+        match std::fs::read(folder.join(MARK_FILE)) {
+            Ok(text) => serde_json::from_slice(&text).unwrap_or(Self { keys: true, conversations: true }),
+            Err(_) => Self::default(),
+        }
+    }
+
+    /// Writes it, whole or not at all. A disk that is full keeps nobody from starting: the mark stays as it was.
+    pub fn write(self, folder: &Path) {
+        if Self::read(folder) == self {
+            return;
+        }
+        if let Err(error) = self.try_write(folder) {
+            tracing::warn!(%error, "the mark of the data folder could not be written");
+        }
+    }
+
+    fn try_write(self, folder: &Path) -> std::io::Result<()> {
+        let (path, draft) = (folder.join(MARK_FILE), folder.join("database.mark.tmp"));
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&draft)?;
+        file.write_all(serde_json::to_string(&self)?.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(draft, path)
+    }
+
+    /// Notes that keys were made.
+    pub fn note_keys(folder: &Path) {
+        Self { keys: true, ..Self::read(folder) }.write(folder);
+    }
+
+    /// What is missing in a database, seen from the mark of its folder.
+    #[must_use]
+    pub fn missing_in(self, found: Self) -> Option<&'static str> {
+        match (self.keys && !found.keys, self.conversations && !found.conversations) {
+            (true, true) => Some("API keys and conversations"),
+            (true, false) => Some("API keys"),
+            (false, true) => Some("conversations"),
+            (false, false) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_survives_its_file_and_a_damaged_one_counts_as_full() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Mark::read(folder.path()), Mark::default());
+        let mark = Mark { keys: false, conversations: true };
+        mark.write(folder.path());
+        assert_eq!(Mark::read(folder.path()), mark);
+        Mark::note_keys(folder.path());
+        assert_eq!(Mark::read(folder.path()), Mark { keys: true, conversations: true });
+        std::fs::write(folder.path().join(MARK_FILE), "{").unwrap();
+        assert_eq!(Mark::read(folder.path()).missing_in(Mark::default()), Some("API keys and conversations"));
+    }
+}
