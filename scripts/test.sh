@@ -34,12 +34,13 @@ export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 # A developer's own settings must not change what is tested.
 while IFS= read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(ANNIE_|OPENAI_|OPENROUTER_)' || true)
 
-passed=0 failed=0 skipped=0 failures=() skips=() server=''
+passed=0 failed=0 skipped=0 failures=() skips=() server='' fake=''
 scratch=$(mktemp -d) || exit 2
 log=$scratch/part.log
 export ANNIE_TEST_SKIPS=$scratch/skipped.log
 cleanup() {
   [ -n "$server" ] && kill -9 "$server" 2>/dev/null
+  [ -n "$fake" ] && kill -9 "$fake" 2>/dev/null
   rm -rf "$scratch"
 }
 trap cleanup EXIT
@@ -152,8 +153,12 @@ unit_file() {
   systemd-analyze verify "$scratch/annie.service" 2>&1 | tee "$log" && ! grep -q "annie.service" "$log"
 }
 
+# start_server DATA ARGUMENTS...: a server on this data folder; sets `server` and `url`.
 start_server() {
-  "${run_annie[@]}" serve --data "$scratch/data" --port 0 --ready-file "$scratch/ready.json" >"$scratch/server.log" 2>&1 &
+  local data=$1
+  shift
+  rm -f "$scratch/ready.json"
+  "${run_annie[@]}" "$@" serve --data "$data" --port 0 --ready-file "$scratch/ready.json" >"$scratch/server.log" 2>&1 &
   server=$!
   for _ in $(seq 300); do
     [ -s "$scratch/ready.json" ] && break
@@ -189,6 +194,52 @@ python_clients() {
   done
 }
 
+# Libraries of agents against a server whose model is tests/clients/agents/fake_model.py: what they need of a model is tool calls
+# and JSON, which the offline planner does not give.
+agent_clients() {
+  local python=$target/clients-venv/bin/python dir=tests/clients/agents node_home=$target/clients-node
+  [ -x "$python" ] || { skip "agent libraries: no python environment"; return; }
+  "$python" "$dir/fake_model.py" >"$scratch/fake.url" 2>"$scratch/fake.log" &
+  fake=$!
+  for _ in $(seq 100); do
+    [ -s "$scratch/fake.url" ] && break
+    kill -0 "$fake" 2>/dev/null || break
+    sleep 0.1
+  done
+  printf '[[backend]]\nname = "fake"\nbase_url = "%s"\nmodel = "fake"\nembeddings = "fake-embedding"\n' \
+    "$(cat "$scratch/fake.url")" >"$scratch/agents.toml"
+  if ! start_server "$scratch/agents" --config "$scratch/agents.toml"; then
+    fail "a server for the agent libraries"
+    return
+  fi
+  agent_client "$python" "$dir/openai_tools.py" 'import openai, pydantic' openai pydantic
+  agent_client "$python" "$dir/langchain_agent.py" 'import langchain.agents, langchain_openai' langchain langchain-openai
+  agent_client "$python" "$dir/pydantic_agent.py" 'import pydantic_ai.models.openai' 'pydantic-ai-slim[openai]'
+  agent_client "$python" "$dir/agents_sdk.py" 'import agents' openai-agents
+  if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+    skip "$dir/node_openai.mjs: node or npm is not here (Debian: nodejs, npm)"
+  elif [ -d "$node_home/node_modules/openai" ] || npm install --prefix "$node_home" --no-audit --no-fund openai@6 >"$log" 2>&1; then
+    part "$dir/node_openai.mjs" node "$dir/node_openai.mjs" "$url" "$node_home"
+  else
+    tail -3 "$log"
+    skip "$dir/node_openai.mjs: the package openai cannot be installed"
+  fi
+  part "the server for the agent libraries stops in good order" stop_server
+  kill "$fake" 2>/dev/null
+  fake=''
+}
+# agent_client PYTHON FILE IMPORT PACKAGES...: one check, whose packages are installed if they are missing.
+agent_client() {
+  local python=$1 file=$2 import=$3
+  shift 3
+  if "$python" -c "$import" 2>/dev/null || "$python" -m pip install -q "$@" >"$log" 2>&1; then
+    part "$file" "$python" "$file" "$url"
+  else
+    tail -3 "$log"
+    skip "$file: $* cannot be installed"
+  fi
+}
+
 if [ "$quick" != --quick ]; then
   say "the program"
   if cargo build --locked; then
@@ -206,10 +257,11 @@ if [ "$quick" != --quick ]; then
       skip "python clients: tests/clients holds none"
     else
       say "a server for the clients"
-      if start_server; then
+      if start_server "$scratch/data"; then
         pass "a server for the clients"
         python_clients "${clients[@]}"
         part "the server stops in good order" stop_server
+        agent_clients
       else
         fail "a server for the clients"
       fi

@@ -205,6 +205,7 @@ pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> S
     message.mode = original.mode;
     message.private = original.private;
     message.verbatim = true;
+    message.request = original.request;
     message.retry = Some(Retry { of: row.task, since: row.letter.since, tried: row.letter.tried.clone() });
     message
 }

@@ -74,6 +74,8 @@ pub const RULES: &[Rule] = &[
     ("GET", "/v1/models", Scope(Chat)),
     ("GET", "/v1/models/{*id}", Scope(Chat)),
     ("POST", "/v1/chat/completions", Scope(Chat)),
+    ("POST", "/v1/responses", Scope(Chat)),
+    ("POST", "/v1/embeddings", Scope(Chat)),
     ("RPC", "/annie.v1.Chat/Submit", Scope(Chat)),
     ("RPC", "/annie.v1.Chat/Stream", Scope(Chat)),
     ("RPC", "/annie.v1.Chat/History", Scope(Chat)),

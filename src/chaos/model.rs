@@ -103,6 +103,17 @@ impl Model for ChaosModel {
         })
     }
 
+    fn embeds(&self) -> Option<&str> {
+        self.inner.embeds()
+    }
+
+    fn embed(
+        &self,
+        request: serde_json::Map<String, serde_json::Value>,
+    ) -> Fut<'_, Result<serde_json::Value, ModelError>> {
+        self.inner.embed(request)
+    }
+
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {
         self.inner.check()
     }

@@ -97,6 +97,7 @@ impl Records for ChaosStore {
     passed_on! {
         conversation(scope: Scope, id: ConversationId) -> Option<ConversationRow>;
         conversations(scope: Scope, before: Micros, limit: u32) -> Vec<ConversationRow>;
+        listed_conversations(scope: Scope, before: Micros, limit: u32) -> Vec<ConversationRow>;
         task(scope: Scope, id: TaskId) -> Option<TaskRow>;
         tasks(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<TaskRow>;
         message(user: UserId, client_id: String) -> Option<MessageRow>;

@@ -343,6 +343,9 @@ pub enum Conversations {
         /// At most so many
         #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
         limit: u32,
+        /// Those of stateless API calls too
+        #[arg(long)]
+        all: bool,
     },
     /// Take a parked one out of quarantine; with the scope ops:control also another user's
     Resume {

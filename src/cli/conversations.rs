@@ -16,7 +16,7 @@ use super::{
 /// If there is no such conversation, or neither server nor data folder answers.
 pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     match command {
-        Conversations::List { limit } => list(site, limit).await,
+        Conversations::List { limit, all } => list(site, limit, all).await,
         Conversations::Resume { id } => resume(site, id).await,
     }
 }
@@ -29,12 +29,16 @@ fn value(row: &ConversationRow) -> Value {
     })
 }
 
-async fn list(site: &Site, limit: u32) -> Result<(), Failure> {
+async fn list(site: &Site, limit: u32, all: bool) -> Result<(), Failure> {
     let answer = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/conversations?limit={limit}")).await?,
+        Some(client) => client.get(&format!("/api/v1/conversations?limit={limit}&stateless={all}")).await?,
         None => {
             let store = site.store().await?;
-            let rows = store.conversations(Scope::User(site.user()), Micros(i64::MAX), limit).await;
+            let (scope, before) = (Scope::User(site.user()), Micros(i64::MAX));
+            let rows = match all {
+                true => store.conversations(scope, before, limit).await,
+                false => store.listed_conversations(scope, before, limit).await,
+            };
             let rows = rows.map_err(crate::error::AppError::from)?;
             json!({"conversations": rows.iter().map(value).collect::<Vec<_>>()})
         }

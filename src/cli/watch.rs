@@ -181,7 +181,7 @@ impl<'a> Watch<'a> {
                 let line = text.lines().next().unwrap_or_default();
                 self.agent_line("✗", Ink::Bad, agent, &clipped(line, LINE_CHARS_MAX));
             }
-            Action::Answer { .. } | Action::Collect { .. } => {}
+            Action::Answer { .. } | Action::Collect { .. } | Action::Caller => {}
         }
     }
 
@@ -241,7 +241,7 @@ impl<'a> Watch<'a> {
 /// The result line for programs.
 fn result(event: &Event) -> Option<(Ending, Value)> {
     Some(match &event.body {
-        EventBody::Answered { text, paused, usage, outcome, finish } => {
+        EventBody::Answered { text, paused, usage, outcome, finish, .. } => {
             let word = outcome.word(*paused, *finish);
             let result = json!({
                 "kind": "result", "status": "completed", "outcome": word, "text": text, "paused": paused, "usage": usage,

@@ -66,6 +66,9 @@ pub struct Page {
     before: Option<i64>,
     /// 1 to 500; 50 by default, and for 0.
     limit: Option<u32>,
+    /// Those of stateless calls too, to which nobody comes back.
+    #[serde(default)]
+    stateless: bool,
 }
 
 /// Your conversations.
@@ -79,7 +82,7 @@ pub async fn list_conversations(
     Args(page): Args<Page>,
 ) -> Result<Json<Conversations>, Fault> {
     let (before, limit) = page_of(page.before, page.limit);
-    let rows = state.kernel.conversations(caller.scope(), before, limit).await?;
+    let rows = state.kernel.conversations(caller.scope(), before, limit, page.stateless).await?;
     Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect() }))
 }
 

@@ -185,7 +185,7 @@ impl Ending {
             usage: None,
         };
         Some(match &event.body {
-            EventBody::Answered { text, paused, usage, outcome, finish } => Self {
+            EventBody::Answered { text, paused, usage, outcome, finish, .. } => Self {
                 paused: *paused,
                 outcome: Some(outcome.word(*paused, *finish)),
                 usage: Some(*usage),

@@ -57,8 +57,9 @@ def main() -> None:
     for what, kind, call in [
         ("unknown model", openai.NotFoundError, lambda: client.chat.completions.create(
             model="gpt-4o", messages=[{"role": "user", "content": "x"}])),
-        ("tools", openai.BadRequestError, lambda: say("x", tools=[
-            {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])),
+        ("hot", openai.BadRequestError, lambda: say("x", temperature="hot")),
+        ("logprobs", openai.BadRequestError, lambda: say("x", logprobs=True)),
+        ("two answers", openai.BadRequestError, lambda: say("x", n=2)),
         ("empty message", openai.BadRequestError, lambda: say("")),
     ]:
         try:

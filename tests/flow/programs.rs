@@ -43,6 +43,7 @@ async fn ask(config: CommandConfig, text: &str) -> Result<ModelReply, ModelError
         output_tokens_max: 100,
         session_id: "conv_1".to_owned(),
         priority: 2,
+        options: annie_core::caller::CallOptions::default(),
     };
     model.call(&request, Arc::new(|_| ())).await
 }

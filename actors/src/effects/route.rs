@@ -35,7 +35,10 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
         tokens_estimate: tokens_of(std::slice::from_ref(&text)),
         private: inbound.private,
     };
-    match choose(&routing.table, &routing.facts, routing.mode, &asked) {
+    // What works by itself takes neither tools nor a form for its answer.
+    let needs_a_model = inbound.thread().is_some() || inbound.format().is_some();
+    let facts: Vec<_> = routing.facts.iter().filter(|facts| !(needs_a_model && facts.acts)).cloned().collect();
+    match choose(&routing.table, &facts, routing.mode, &asked) {
         Ok(route) => {
             metrics::counter!("annie_routes_total", "backend" => route.primary().to_owned()).increment(1);
             let decided = (routing.facts.len() > 1 || inbound.private).then(|| EventBody::Decided {

@@ -408,7 +408,9 @@ fn take_in(state: &mut EngineState, event: &Event) {
 pub(crate) fn rest(ctx: &Context<Engine>, state: &mut EngineState) {
     state.quiet_periods += 1;
     let (period, me) = (state.quiet_periods, ctx.me());
-    let wait = Duration::from_millis(state.wiring.limits.hibernate_ms);
+    // Nobody comes back to a stateless conversation.
+    let wait_ms = if !state.conv.is_listed { 0 } else { state.wiring.limits.hibernate_ms };
+    let wait = Duration::from_millis(wait_ms);
     state.tasks.spawn(EngineTask::IdleTimer, async move {
         tokio::time::sleep(wait).await;
         me.tell(EngineMsg::Idle { period });

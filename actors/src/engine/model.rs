@@ -3,7 +3,7 @@
 use annie_core::{
     event::EventBody,
     ids::AgentId,
-    turn::{DirectiveId, resolve},
+    turn::{DirectiveId, resolve_main},
 };
 
 use super::{Engine, EngineState, EngineTask, record};
@@ -23,7 +23,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     let body = match done.result {
         Ok(reply) => {
             let skills = state.wiring.catalog.skills();
-            let calls = resolve(&reply, task, &turn.main, None, &skills, &turn.limits);
+            let calls = resolve_main(&reply, turn, &skills);
             EventBody::ModelReplied {
                 round: done.round,
                 text: reply.text,

@@ -2,6 +2,7 @@
 //! may not see is not found (invariant 17).
 
 mod boot;
+mod embed;
 mod jobs;
 mod letters;
 mod notices;
@@ -20,6 +21,7 @@ use annie_core::{
     time::Micros,
 };
 pub use boot::{Parts, StopReason};
+pub use embed::EmbedError;
 pub use letters::LetterDetail;
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
@@ -142,7 +144,7 @@ impl Kernel {
         self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
     }
 
-    /// Conversations changed before an instant, newest first.
+    /// Conversations changed before an instant, newest first; those of stateless calls only if asked for.
     ///
     /// # Errors
     /// If the store fails.
@@ -151,8 +153,13 @@ impl Kernel {
         scope: Scope,
         before: Micros,
         limit: u32,
+        with_stateless: bool,
     ) -> Result<Vec<ConversationRow>, KernelError> {
-        Ok(self.wiring.store.conversations(scope, before, limit.clamp(1, PAGE_MAX)).await?)
+        let (store, limit) = (&self.wiring.store, limit.clamp(1, PAGE_MAX));
+        Ok(match with_stateless {
+            true => store.conversations(scope, before, limit).await?,
+            false => store.listed_conversations(scope, before, limit).await?,
+        })
     }
 
     /// Stored events after a place, oldest first.

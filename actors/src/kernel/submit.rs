@@ -3,6 +3,7 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use annie_core::{
+    caller::{CallerRequest, Thread},
     classify::{Basis, Classified, Emotion, classify, mood},
     event::{EventBody, Inbound, Mode, NewEvent, Priority, Retry, Scope},
     ids::{AgentId, ConversationId, OperationId, Seq, TaskId, UserId},
@@ -30,6 +31,9 @@ const ADMIT_MS_MAX: u64 = 5_000;
 const AFTER_MAX: usize = 64;
 /// The longest client id, in bytes.
 const CLIENT_ID_BYTES_MAX: usize = 200;
+
+/// The longest conversation that a caller may bring with a request, its tools included, in bytes.
+const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Beginnings of message ids that only the kernel gives, so that nobody can send one of its messages in its place.
 const RESERVED: [&str; 2] = [DEAD_LETTER, OPERATION];
@@ -67,6 +71,10 @@ pub struct Submission {
     pub after: Vec<TaskId>,
     /// Its words are never an order about tasks: for front ends that only pass on.
     pub verbatim: bool,
+    /// It is a conversation of its own that its caller will not come back to.
+    pub stateless: bool,
+    /// What a program asks of the answer.
+    pub request: Option<Box<CallerRequest>>,
     /// A dead letter tried again.
     pub(crate) retry: Option<Retry>,
     /// The result of a long-running operation.
@@ -93,6 +101,8 @@ impl Submission {
             not_before: None,
             after: Vec::new(),
             verbatim: false,
+            stateless: false,
+            request: None,
             retry: None,
             resumes: None,
         }
@@ -214,6 +224,8 @@ pub(crate) async fn take_in(wiring: &Wiring, mut message: Submission) -> Result<
         after: message.after,
         retry: message.retry,
         resumes: message.resumes,
+        stateless: message.stateless,
+        request: message.request,
     };
     let new = |body| NewEvent { at: env.now(), task, agent: AgentId::orchestrator(), body };
     let mut events = vec![new(EventBody::Received(inbound))];
@@ -358,6 +370,12 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
     {
         return Err(KernelError::Invalid(format!(
             "the name of the work must have 1 to {CLIENT_ID_BYTES_MAX} bytes and no control characters"
+        )));
+    }
+    let thread = message.request.as_ref().and_then(|request| request.thread.as_ref());
+    if let Some(bytes) = thread.map(Thread::len_bytes).filter(|bytes| *bytes > THREAD_BYTES_MAX) {
+        return Err(KernelError::Invalid(format!(
+            "the messages and tools have {bytes} bytes together, and at most {THREAD_BYTES_MAX} are allowed"
         )));
     }
     let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();

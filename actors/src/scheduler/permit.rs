@@ -11,7 +11,7 @@ use std::{
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
-    message::{ModelError, ModelErrorKind, ModelReply},
+    message::{ModelError, ModelErrorKind},
     queue::BackendId,
     time::Micros,
 };
@@ -66,7 +66,7 @@ pub enum Verdict {
 impl Verdict {
     /// Out of a round's result.
     #[must_use]
-    pub fn of(result: &Result<ModelReply, ModelError>) -> Self {
+    pub fn of<T>(result: &Result<T, ModelError>) -> Self {
         match result {
             Ok(_) => Self::Fine,
             Err(e) => Self::Failed { kind: e.kind, retry_after_ms: e.retry_after_ms },

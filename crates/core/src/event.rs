@@ -9,7 +9,7 @@ use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     letter::{Letter, LetterLimits, LetterState, Strategy},
     limits::TurnLimits,
-    message::{Finish, ModelError, Usage},
+    message::{Finish, ModelError, ToolCall, Usage},
     outcome::Outcome,
     skill::Effect,
     time::Micros,
@@ -145,6 +145,8 @@ pub enum Action {
         /// Which; empty means all of this turn.
         agents: Vec<AgentId>,
     },
+    /// A tool of the program that the turn is run for: the turn ends, and the program's next request brings the result.
+    Caller,
 }
 
 /// A skill run that the model asked for and that passed validation.
@@ -525,6 +527,9 @@ pub enum EventBody {
         /// Why the model stopped writing the text; anything but `stop` means that the text is not whole.
         #[serde(default, skip_serializing_if = "Finish::is_stop")]
         finish: Finish,
+        /// Calls of the caller's own tools: the caller runs them, and its next request brings their results.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<ToolCall>,
     },
     /// The visible failure.
     Failed {
@@ -556,6 +561,7 @@ impl EventBody {
             usage: Usage::default(),
             outcome: AnswerOutcome::Done,
             finish: Finish::Stop,
+            calls: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    caller::{AnswerFormat, CallOptions, CallerRequest, Thread},
     classify::Mood,
     event::{Mode, Priority},
     ids::{OperationId, TaskId},
@@ -62,6 +63,32 @@ pub struct Inbound {
     /// It brings the result of a long-running operation (S3 6.5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<OperationId>,
+    /// It is a conversation of its own that its caller will not come back to: lists leave it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stateless: bool,
+    /// What a program asks of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<CallerRequest>>,
+}
+
+impl Inbound {
+    /// What goes to the backend beside prompts, messages and tools.
+    #[must_use]
+    pub fn options(&self) -> Option<&CallOptions> {
+        self.request.as_ref().map(|request| &request.options)
+    }
+
+    /// The conversation that the caller keeps.
+    #[must_use]
+    pub fn thread(&self) -> Option<&Thread> {
+        self.request.as_ref()?.thread.as_ref()
+    }
+
+    /// The form that the answer must have.
+    #[must_use]
+    pub fn format(&self) -> Option<&AnswerFormat> {
+        self.options()?.format.as_ref()
+    }
 }
 
 /// A dead letter tried again.

@@ -4,6 +4,7 @@
 //! comes in as an [`event::Event`].
 
 pub mod breaker;
+pub mod caller;
 pub mod classify;
 pub mod command;
 pub mod context;
@@ -11,6 +12,7 @@ pub mod event;
 pub mod ids;
 pub mod inbound;
 pub mod jobs;
+pub mod json_schema;
 pub mod letter;
 pub mod limits;
 pub mod loop_guard;

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::caller::CallOptions;
+
 /// How long a provider may keep a prompt prefix (S0 6A.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,7 +103,7 @@ impl Message {
 
 /// A tool as the model is told of it. `parameters` is JSON Schema with its keys in a fixed order, so that the same set of
 /// tools is always the same bytes (S4 8.3).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDef {
     /// The name to call it by.
     pub name: String,
@@ -109,6 +111,9 @@ pub struct ToolDef {
     pub description: String,
     /// JSON Schema of the arguments.
     pub parameters: Value,
+    /// The arguments must fit the schema to the letter.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 /// One model call: everything that a backend needs.
@@ -133,6 +138,9 @@ pub struct ModelRequest {
     /// Scheduling class, 0 (most urgent) to 4, for servers that order requests themselves (interfaces 1.5).
     #[serde(default)]
     pub priority: u8,
+    /// What the caller of the turn asked of its answer.
+    #[serde(default, skip_serializing_if = "CallOptions::is_default")]
+    pub options: CallOptions,
 }
 
 /// What a call cost, in the provider's own count.

@@ -42,6 +42,8 @@ pub enum Change {
         is_steer: bool,
         /// The task whose answer is its answer too.
         joins: Option<TaskId>,
+        /// It is a stateless call, to which nobody comes back.
+        stateless: bool,
         /// When.
         at: Micros,
     },
@@ -270,6 +272,7 @@ fn received(task: TaskId, inbound: &Inbound, at: Micros) -> Vec<Change> {
         is_order: inbound.order,
         is_steer: inbound.steer,
         joins: inbound.same_as,
+        stateless: inbound.stateless,
         at,
     };
     let retried = inbound.retry.as_ref().map(|retry| Change::LetterMoved {

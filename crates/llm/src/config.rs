@@ -77,6 +77,8 @@ pub struct ModelConfig {
     pub base_url: String,
     /// The model to ask for, unless a request names another.
     pub model: String,
+    /// The model for `/v1/embeddings`; absent means that this backend makes none.
+    pub embeddings: Option<String>,
     /// The key, sent as a bearer token.
     pub api_key: Option<Secret>,
     /// Streams replies; without it a whole reply comes at once, and nobody sees drafts.
@@ -126,6 +128,7 @@ impl Default for ModelConfig {
             profile: Profile::default(),
             base_url: String::new(),
             model: String::new(),
+            embeddings: None,
             api_key: None,
             stream: true,
             connect_ms_max: 5_000,

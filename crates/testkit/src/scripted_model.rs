@@ -15,7 +15,7 @@ use annie_core::{
     ports::{Draft, DraftSink, Fut, Model},
 };
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 type Script = dyn Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync;
@@ -72,6 +72,7 @@ pub struct ScriptedModel {
     seen: watch::Sender<u64>,
     abandoned: Arc<watch::Sender<u64>>,
     requests: Option<Mutex<Vec<ModelRequest>>>,
+    embeddings: Option<String>,
 }
 
 impl ScriptedModel {
@@ -86,6 +87,7 @@ impl ScriptedModel {
             seen: watch::channel(0).0,
             abandoned: Arc::new(watch::channel(0).0),
             requests: Some(Mutex::new(Vec::new())),
+            embeddings: None,
         }
     }
 
@@ -105,6 +107,13 @@ impl ScriptedModel {
                 .cloned()
                 .unwrap_or_else(|| Err(ModelError::new(ModelErrorKind::InvalidRequest, "scripted replies are used up")))
         })
+    }
+
+    /// With an embedding model of this name, which gives one vector for each request.
+    #[must_use]
+    pub fn embedding(mut self, name: impl Into<String>) -> Self {
+        self.embeddings = Some(name.into());
+        self
     }
 
     /// Under another name.
@@ -214,6 +223,16 @@ impl Model for ScriptedModel {
         })
     }
 
+    fn embeds(&self) -> Option<&str> {
+        self.embeddings.as_deref()
+    }
+
+    fn embed(&self, request: Map<String, Value>) -> Fut<'_, Result<Value, ModelError>> {
+        let data = json!([{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}]);
+        let reply = json!({"object": "list", "data": data, "model": self.embeddings, "asked": request});
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -233,6 +252,7 @@ mod tests {
             output_tokens_max: 10,
             session_id: session.to_owned(),
             priority: 0,
+            options: annie_core::caller::CallOptions::default(),
         }
     }
 

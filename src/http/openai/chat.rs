@@ -1,38 +1,28 @@
 //! `POST /v1/chat/completions`: a message in, and its answer as one piece or as a stream.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
-use annie_actors::Kernel;
-use annie_core::{
-    event::{EventBody, Scope},
-    ids::{TaskId, UserId},
-    message::Finish,
-};
+use annie_core::message::ToolCall;
 use axum::{
     Json,
     extract::State,
     http::HeaderMap,
-    response::{
-        IntoResponse, Response, Sse,
-        sse::{Event as Sent, KeepAlive},
-    },
+    response::{IntoResponse, Response},
 };
-use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::{
-    chunks::{Chunks, finish_reason, usage},
-    request::ChatRequest,
+    chunks::{Chunks, usage},
+    request::{ChatRequest, Said, mode_of},
+    thread,
+    turn::{Abandon, Answer, TurnWish, begin, failed, name_conversation, streamed},
 };
 use crate::{
-    auth::{Caller, KeyScope},
-    door::{AppState, Feed, Message, Where, Wish, submission},
+    auth::Caller,
+    door::{AppState, Feed},
     error::{Code, Fault},
-    http::{extract::Body, messages::client_id, stream::unbuffered},
+    http::extract::Body,
 };
-
-/// After so long a silence a comment is sent.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// What every part of one completion says of itself.
 #[derive(Debug, Clone)]
@@ -50,70 +40,34 @@ pub async fn complete(
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Fault> {
     request.check()?;
-    let mode = request.mode()?;
-    let said = request.said()?;
-    let caller = on_behalf(caller, &headers)?;
-    let place = request.conversation(&headers);
-    let ephemeral = place.is_none();
-    let preamble = if is_known(&state, &caller, place.as_ref()).await? { Vec::new() } else { said.before };
-    let message = Message {
-        text: said.text,
-        place: place.unwrap_or(Where::New),
-        mode,
-        priority: None,
-        client_id: client_id(None, &headers)?,
-        preamble,
-        wish: Wish::default(),
+    request.check_roles()?;
+    let mode = mode_of(&request.model)?;
+    let asked = request.request()?;
+    let said = match &asked.thread {
+        Some(thread) => Said { text: thread::title(&thread.messages), before: Vec::new() },
+        None => request.said()?,
     };
-    let submission = submission(&state, &caller, "openai", message).await?;
-    let (submitted, follow) = state.kernel.ask(submission).await?;
+    let is_formed = asked.options.format.is_some();
+    let place = request.conversation(&headers);
+    let wish =
+        TurnWish { stateless: place.is_none(), place, mode, text: said.text, preamble: said.before, request: asked };
+    let begun = begin(&state, caller, &headers, wish).await?;
     let label = Label {
-        id: format!("chatcmpl-{}", submitted.task.uuid().simple()),
+        id: format!("chatcmpl-{}", begun.task.uuid().simple()),
         created_s: state.kernel.now().0 / 1_000_000,
         model: request.model,
     };
-    let abandon = ephemeral.then(|| Abandon::new(&state.kernel, caller.scope(), submitted.task));
-    let feed = Feed::of(&state, &caller, follow, Some(submitted.task))?;
     let mut response = if request.stream == Some(true) {
         let with_usage = request.stream_options.and_then(|o| o.include_usage) == Some(true);
-        // Of a repeat, drafts may have gone by: only the whole answer is sure.
-        let chunks = Chunks::new(label, submitted.task, !submitted.repeated, with_usage);
-        streamed(feed, chunks, abandon)
+        // Of a repeat, drafts may have gone by: only the whole answer is sure. And only that was held against its form.
+        let chunks = Chunks::new(label, begun.task, !begun.repeated && !is_formed, with_usage);
+        streamed(begun.feed, chunks, begun.abandon)
     } else {
-        let feed = feed.at_most(Duration::from_secs(state.limits.wait_s_max));
-        Json(whole(feed, &label, abandon).await?).into_response()
+        let feed = begun.feed.at_most(Duration::from_secs(state.limits.wait_s_max));
+        Json(whole(feed, &label, begun.abandon).await?).into_response()
     };
-    if let Ok(id) = submitted.conversation.to_string().parse() {
-        response.headers_mut().insert("x-annie-conversation", id);
-    }
+    name_conversation(&mut response, begun.conversation);
     Ok(response)
-}
-
-/// A chat page that is trusted to says for which of its users it asks.
-fn on_behalf(mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Fault> {
-    const HEADER: &str = "x-openwebui-user-id";
-    if caller.grants.has(KeyScope::Impersonate)
-        && !headers.contains_key(crate::auth::USER_HEADER)
-        && let Some(user) = headers.get(HEADER)
-    {
-        let user = user.to_str().unwrap_or_default();
-        caller.user = UserId::new(user).map_err(|e| Fault::from(e).at(HEADER))?;
-    }
-    Ok(caller)
-}
-
-/// Whether the conversation has a history of its own.
-async fn is_known(state: &AppState, caller: &Caller, place: Option<&Where>) -> Result<bool, Fault> {
-    let id = match place {
-        Some(Where::Key(key)) => annie_core::ids::ConversationId::for_key(&caller.user, key),
-        Some(Where::Id(_)) => return Ok(true),
-        Some(Where::New) | None => return Ok(false),
-    };
-    match state.kernel.conversation(caller.scope(), id).await {
-        Ok(_) => Ok(true),
-        Err(annie_actors::KernelError::NotFound(_)) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The answer in one piece.
@@ -123,87 +77,22 @@ async fn whole(mut feed: Feed, label: &Label, mut abandon: Option<Abandon>) -> R
         return Err(Fault::new(Code::DeadlineExceeded, why));
     };
     Abandon::disarm(&mut abandon);
-    let (text, cost, reason) = match &event.body {
-        EventBody::Answered { text, usage: cost, finish, .. } => (text, usage(cost), finish_reason(*finish)),
-        EventBody::Cancelled { text } => (text, Value::Null, finish_reason(Finish::Stop)),
-        body => return Err(failed(body)),
-    };
+    let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
+    let mut message = json!({ "role": "assistant", "content": answer.text, "refusal": null });
+    if !answer.calls.is_empty() {
+        message["tool_calls"] = answer.calls.iter().map(tool_call).collect();
+        if answer.text.is_empty() {
+            message["content"] = Value::Null;
+        }
+    }
     Ok(json!({
         "id": label.id, "object": "chat.completion", "created": label.created_s, "model": label.model,
-        "choices": [{
-            "index": 0, "message": { "role": "assistant", "content": text, "refusal": null }, "finish_reason": reason,
-            "logprobs": null,
-        }],
-        "usage": cost,
+        "choices": [{ "index": 0, "message": message, "finish_reason": answer.finish_reason(), "logprobs": null }],
+        "usage": answer.usage.map_or(Value::Null, usage),
     }))
 }
 
-/// A turn's visible failure as an error of the door.
-pub fn failed(body: &EventBody) -> Fault {
-    let EventBody::Failed { code, text, .. } = body else {
-        return Fault::internal("a turn ended without a final event");
-    };
-    let kind = match code.as_str() {
-        "context_overflow" => Code::ContextTooLong,
-        "model_rate_limited" => Code::RateLimited,
-        "model_unavailable" | "model_timeout" => Code::Unavailable,
-        _ => Code::TurnFailed,
-    };
-    Fault::new(kind, text).with_facts(json!({ "error": code }))
-}
-
-fn streamed(feed: Feed, chunks: Chunks, abandon: Option<Abandon>) -> Response {
-    let parts = stream::unfold((feed, chunks, abandon), |(mut feed, mut chunks, mut abandon)| async move {
-        loop {
-            if let Some(data) = chunks.pop() {
-                return Some((Ok::<Sent, Infallible>(Sent::default().data(data)), (feed, chunks, abandon)));
-            }
-            if chunks.is_over() {
-                return None;
-            }
-            chunks.take(feed.next().await);
-            if chunks.is_over() {
-                Abandon::disarm(&mut abandon);
-            }
-        }
-    });
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still at work");
-    let mut response = Sse::new(parts).keep_alive(keep_alive).into_response();
-    unbuffered(&mut response);
-    response
-}
-
-/// Cancels the task of a request that nobody waits for any more: without a conversation nobody will ever read its answer.
-struct Abandon {
-    kernel: Kernel,
-    scope: Scope,
-    task: TaskId,
-    armed: bool,
-}
-
-impl Abandon {
-    fn new(kernel: &Kernel, scope: Scope, task: TaskId) -> Self {
-        Self { kernel: kernel.clone(), scope, task, armed: true }
-    }
-
-    fn disarm(abandon: &mut Option<Self>) {
-        if let Some(abandon) = abandon {
-            abandon.armed = false;
-        }
-    }
-}
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (kernel, scope, task) = (self.kernel.clone(), self.scope.clone(), self.task);
-        runtime.spawn(async move {
-            if let Err(error) = kernel.cancel(scope, task, "the client went away").await {
-                tracing::debug!(%error, %task, "an abandoned task could not be cancelled");
-            }
-        });
-    }
+/// A call as a message holds it.
+pub fn tool_call(call: &ToolCall) -> Value {
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
 }

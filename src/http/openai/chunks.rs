@@ -1,18 +1,19 @@
 //! A turn as the chunks of a streamed completion. What Annie says is content; what she does on the way is
-//! `reasoning_content`, never `tool_calls`: clients would try to run them.
+//! `reasoning_content`, never `tool_calls`: clients would try to run them. Calls of the client's own tools come at the end.
 
 use std::collections::VecDeque;
 
 use annie_core::{
     event::{Action, Event, EventBody},
     ids::TaskId,
-    message::{Finish, Usage},
+    message::Usage,
     ports::Draft,
 };
 use serde_json::{Value, json};
 
 use super::{
-    chat::{Label, failed},
+    chat::{Label, tool_call},
+    turn::{Answer, Pieces, failed},
     writer::AnswerWriter,
 };
 use crate::{
@@ -31,7 +32,7 @@ pub struct Chunks {
     with_drafts: bool,
     with_usage: bool,
     writer: AnswerWriter,
-    ready: VecDeque<String>,
+    ready: VecDeque<(Option<&'static str>, String)>,
     over: bool,
 }
 
@@ -43,18 +44,88 @@ impl Chunks {
         chunks
     }
 
-    /// The next chunk that is ready.
-    pub fn pop(&mut self) -> Option<String> {
-        self.ready.pop_front()
+    fn event(&mut self, event: &Event) {
+        let agent = &event.agent;
+        match &event.body {
+            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
+                let is_the_answer = calls.iter().any(|call| call.action == Action::Caller);
+                if !calls.is_empty() && !is_the_answer && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
+                    self.reasoning(format!("{}\n", text.trim()));
+                }
+                for call in calls {
+                    if let Action::Dispatch(spec) = &call.action {
+                        self.reasoning(format!("{}: {}\n", spec.agent, spec.mission));
+                    }
+                }
+            }
+            // The round is tried again, or another life takes the turn up: its text comes anew.
+            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if agent.is_orchestrator() => self.writer.again(),
+            EventBody::SkillFinished { skill, outcome, .. } => {
+                self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
+            }
+            EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
+            EventBody::Failed { .. } => self.fail(&failed(&event.body)),
+            body => {
+                if let Some(answer) = Answer::of(body) {
+                    self.finish(&answer);
+                }
+            }
+        }
     }
 
-    /// Whether nothing more will come.
-    pub const fn is_over(&self) -> bool {
-        self.over
+    fn finish(&mut self, answer: &Answer<'_>) {
+        let rest = self.writer.finish(answer.text);
+        self.content(rest);
+        for (index, call) in answer.calls.iter().enumerate() {
+            let mut call = tool_call(call);
+            call["index"] = index.into();
+            self.delta(json!({ "tool_calls": [call] }), Value::Null);
+        }
+        self.delta(json!({}), json!(answer.finish_reason()));
+        if self.with_usage {
+            let cost = usage(answer.usage.unwrap_or(&Usage::default()));
+            let chunk = self.chunk(json!([]), &cost);
+            self.ready.push_back((None, chunk));
+        }
+        self.ready.push_back((None, DONE.to_owned()));
+        self.over = true;
     }
 
-    /// Takes in what the feed gave.
-    pub fn take(&mut self, item: Result<Option<FeedItem>, Fault>) {
+    fn fail(&mut self, fault: &Fault) {
+        self.ready.push_back((None, openai(fault).to_string()));
+        self.over = true;
+    }
+
+    fn content(&mut self, text: Option<String>) {
+        if let Some(text) = text {
+            self.delta(json!({ "content": text }), Value::Null);
+        }
+    }
+
+    fn reasoning(&mut self, text: String) {
+        self.delta(json!({ "reasoning_content": text }), Value::Null);
+    }
+
+    fn delta(&mut self, delta: Value, finish: Value) {
+        let choices = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
+        let chunk = self.chunk(choices, &Value::Null);
+        self.ready.push_back((None, chunk));
+    }
+
+    fn chunk(&self, choices: Value, cost: &Value) -> String {
+        let mut chunk = json!({
+            "id": self.label.id, "object": "chat.completion.chunk", "created": self.label.created_s,
+            "model": self.label.model, "choices": choices,
+        });
+        if self.with_usage {
+            chunk["usage"] = cost.clone();
+        }
+        chunk.to_string()
+    }
+}
+
+impl Pieces for Chunks {
+    fn take(&mut self, item: Result<Option<FeedItem>, Fault>) {
         match item {
             Ok(Some(FeedItem::Event(event))) if event.task == self.task => self.event(&event),
             Ok(Some(FeedItem::Draft { task, round, draft })) if task == self.task && self.with_drafts => match draft {
@@ -72,84 +143,12 @@ impl Chunks {
         }
     }
 
-    fn event(&mut self, event: &Event) {
-        let agent = &event.agent;
-        match &event.body {
-            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
-                if !calls.is_empty() && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
-                    self.reasoning(format!("{}\n", text.trim()));
-                }
-                for call in calls {
-                    if let Action::Dispatch(spec) = &call.action {
-                        self.reasoning(format!("{}: {}\n", spec.agent, spec.mission));
-                    }
-                }
-            }
-            // The round is tried again, or another life takes the turn up: its text comes anew.
-            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if agent.is_orchestrator() => self.writer.again(),
-            EventBody::SkillFinished { skill, outcome, .. } => {
-                self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
-            }
-            EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
-            EventBody::Answered { text, usage, finish, .. } => self.finish(text, *finish, Some(usage)),
-            EventBody::Cancelled { text } => self.finish(text, Finish::Stop, None),
-            EventBody::Failed { .. } => self.fail(&failed(&event.body)),
-            _ => {}
-        }
+    fn ready(&mut self) -> &mut VecDeque<(Option<&'static str>, String)> {
+        &mut self.ready
     }
 
-    fn finish(&mut self, text: &str, finish: Finish, cost: Option<&Usage>) {
-        let rest = self.writer.finish(text);
-        self.content(rest);
-        self.delta(json!({}), json!(finish_reason(finish)));
-        if self.with_usage {
-            let cost = usage(cost.unwrap_or(&Usage::default()));
-            let chunk = self.chunk(json!([]), &cost);
-            self.ready.push_back(chunk);
-        }
-        self.ready.push_back(DONE.to_owned());
-        self.over = true;
-    }
-
-    fn fail(&mut self, fault: &Fault) {
-        self.ready.push_back(openai(fault).to_string());
-        self.over = true;
-    }
-
-    fn content(&mut self, text: Option<String>) {
-        if let Some(text) = text {
-            self.delta(json!({ "content": text }), Value::Null);
-        }
-    }
-
-    fn reasoning(&mut self, text: String) {
-        self.delta(json!({ "reasoning_content": text }), Value::Null);
-    }
-
-    fn delta(&mut self, delta: Value, finish: Value) {
-        let choices = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
-        let chunk = self.chunk(choices, &Value::Null);
-        self.ready.push_back(chunk);
-    }
-
-    fn chunk(&self, choices: Value, cost: &Value) -> String {
-        let mut chunk = json!({
-            "id": self.label.id, "object": "chat.completion.chunk", "created": self.label.created_s,
-            "model": self.label.model, "choices": choices,
-        });
-        if self.with_usage {
-            chunk["usage"] = cost.clone();
-        }
-        chunk.to_string()
-    }
-}
-
-/// Why an answer ended, in the words of this surface. Tools are the kernel's own business.
-pub const fn finish_reason(finish: Finish) -> &'static str {
-    match finish {
-        Finish::Length => "length",
-        Finish::ContentFilter => "content_filter",
-        Finish::Stop | Finish::ToolCalls => "stop",
+    fn is_over(&self) -> bool {
+        self.over
     }
 }
 
@@ -168,8 +167,8 @@ mod tests {
     use std::sync::Arc;
 
     use annie_core::{
-        event::AnswerOutcome,
         ids::{AgentId, ConversationId, Seq},
+        message::Finish,
         time::Micros,
     };
 
@@ -200,7 +199,7 @@ mod tests {
     }
 
     fn all(chunks: &mut Chunks) -> Vec<String> {
-        std::iter::from_fn(|| chunks.pop()).collect()
+        chunks.ready().drain(..).map(|piece| piece.1).collect()
     }
 
     fn texts(lines: &[String], field: &str) -> String {
@@ -212,13 +211,11 @@ mod tests {
     fn a_stream_has_role_content_finish_usage_and_end_in_this_order() {
         let mut chunks = chunks();
         chunks.take(draft(1, "Hel"));
-        chunks.take(event(EventBody::Answered {
-            text: "Hello".into(),
-            paused: false,
-            usage: Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() },
-            outcome: AnswerOutcome::Done,
-            finish: Finish::Stop,
-        }));
+        let mut answered = EventBody::answered("Hello");
+        if let EventBody::Answered { usage, .. } = &mut answered {
+            *usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
+        }
+        chunks.take(event(answered));
         let lines = all(&mut chunks);
         let values: Vec<Value> = lines.iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
         assert_eq!(values[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": "" }));

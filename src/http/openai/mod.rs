@@ -1,10 +1,16 @@
 //! The OpenAI-compatible surface (interfaces 4.3), so that their libraries and the chat pages made for them work unchanged.
 //! A stateless protocol over a kernel that remembers: with a conversation's name only what is new is taken from the posted
-//! messages; without one each request is a conversation of its own.
+//! messages; without one each request is a conversation of its own, which lists leave out. A client that brings tools of its
+//! own keeps the conversation itself: its turn runs on the posted messages alone (`docs/decisions/0018-client-tools.md`).
 
 mod chat;
 mod chunks;
+mod embeddings;
+mod params;
 mod request;
+mod responses;
+mod thread;
+mod turn;
 mod writer;
 
 use annie_core::event::Mode;
@@ -27,6 +33,8 @@ pub fn routes() -> Router<AppState> {
         .route("/v1/models", get(list_models))
         .route("/v1/models/{*id}", get(get_model))
         .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/embeddings", post(embeddings::embed))
 }
 
 /// `annie`, and `annie/<mode>`.
@@ -50,7 +58,7 @@ async fn list_models(State(state): State<AppState>) -> Json<Value> {
 }
 
 async fn get_model(State(state): State<AppState>, Name(id): Name) -> Result<Json<Value>, Fault> {
-    if request::mode_of(&id).is_none() {
+    if request::known_mode(&id).is_none() {
         return Err(Fault::not_found("model").at("model"));
     }
     Ok(Json(model(&state, &id)))

@@ -1,10 +1,17 @@
-//! What a chat client posts, read leniently: unknown parameters are ignored, as their servers do.
+//! What a chat client posts. Unknown parameters are ignored, as their servers do; a known one that is wrong is named.
 
-use annie_core::event::Mode;
+use annie_core::{
+    caller::{CallOptions, CallerRequest, Thread},
+    event::Mode,
+};
 use axum::http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::{
+    params::{self, SamplingParams, given},
+    thread,
+};
 use crate::{
     door::Where,
     error::{Code, Fault},
@@ -22,10 +29,24 @@ pub struct ChatRequest {
     pub stream: Option<bool>,
     #[serde(default)]
     pub stream_options: Option<StreamOptions>,
+    #[serde(flatten)]
+    sampling: SamplingParams,
     #[serde(default)]
-    n: Option<u64>,
+    n: Option<Value>,
+    #[serde(default)]
+    logprobs: Option<Value>,
+    #[serde(default)]
+    logit_bias: Option<Value>,
+    #[serde(default)]
+    modalities: Option<Value>,
+    #[serde(default)]
+    response_format: Option<Value>,
     #[serde(default)]
     tools: Option<Value>,
+    #[serde(default)]
+    tool_choice: Option<Value>,
+    #[serde(default)]
+    parallel_tool_calls: Option<Value>,
     #[serde(default)]
     functions: Option<Value>,
     #[serde(default)]
@@ -40,9 +61,27 @@ pub struct StreamOptions {
 
 #[derive(Debug, Deserialize)]
 pub struct ChatMessage {
-    role: String,
+    pub(super) role: String,
     #[serde(default)]
     content: Option<Content>,
+    #[serde(default)]
+    pub(super) tool_calls: Option<Vec<PostedCall>>,
+    #[serde(default)]
+    pub(super) tool_call_id: Option<String>,
+}
+
+/// A call that the model made in an earlier answer.
+#[derive(Debug, Deserialize)]
+pub struct PostedCall {
+    pub id: String,
+    pub function: PostedFunction,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct PostedFunction {
+    pub name: String,
+    #[serde(default)]
+    pub arguments: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,7 +101,7 @@ struct Part {
 
 impl ChatMessage {
     /// Its text. What Annie cannot see or hear is named in its place, so that the answer can say so.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match &self.content {
             None => String::new(),
             Some(Content::Text(text)) => text.clone(),
@@ -97,22 +136,42 @@ pub struct Said {
 impl ChatRequest {
     /// Refuses what would be misunderstood if it were ignored.
     pub fn check(&self) -> Result<(), Fault> {
-        let given =
-            |v: &Option<Value>| v.as_ref().is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()) && !v.is_null());
-        for (name, value) in [("tools", &self.tools), ("functions", &self.functions)] {
-            if given(value) {
-                let why = "Annie runs her own skills and does not call a client's tools; leave this out";
-                return Err(Fault::new(Code::Unsupported, why).at(name));
-            }
-        }
-        if self.n.is_some_and(|n| n != 1) {
-            return Err(Fault::new(Code::Unsupported, "there is one answer to a message; leave this out").at("n"));
-        }
-        Ok(())
+        let lists = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| v.as_array().is_none_or(|a| !a.is_empty()));
+        let is_set = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| *v != Value::Bool(false));
+        let speaks = given(self.modalities.as_ref())
+            .is_some_and(|m| m.as_array().is_none_or(|list| list.iter().any(|kind| kind != "text")));
+        let biased = given(self.logit_bias.as_ref()).is_some_and(|v| v.as_object().is_none_or(|map| !map.is_empty()));
+        params::refuse(&[
+            ("functions", lists(&self.functions), "this is the old form of `tools`; use that"),
+            ("n", given(self.n.as_ref()).is_some_and(|n| *n != 1), "there is one answer to a message; leave this out"),
+            ("logprobs", is_set(&self.logprobs), "probabilities of tokens are not passed on; leave this out"),
+            ("logit_bias", biased, "biases of tokens are not passed on; leave this out"),
+            ("modalities", speaks, "answers are text; leave this out"),
+        ])
     }
 
-    /// The trailing messages of the user, and those before them.
-    pub fn said(&self) -> Result<Said, Fault> {
+    /// What goes to the backend beside the words, and the conversation if the caller keeps it: with tools of its own, or with
+    /// results of those.
+    pub fn request(&self) -> Result<CallerRequest, Fault> {
+        let tools = params::tools(self.tools.as_ref())?;
+        let options: CallOptions = params::options(
+            &self.sampling,
+            params::format(self.response_format.as_ref(), "response_format")?,
+            params::tool_choice(self.tool_choice.as_ref(), &tools)?,
+            params::switch(self.parallel_tool_calls.as_ref(), "parallel_tool_calls")?,
+        )?;
+        let with_results = |m: &ChatMessage| m.role == "tool" || m.tool_calls.as_ref().is_some_and(|c| !c.is_empty());
+        if tools.is_empty() && !self.messages.iter().any(with_results) {
+            return Ok(CallerRequest { options, ..CallerRequest::default() });
+        }
+        let (system, messages) = thread::of_messages(&self.messages)?;
+        let with_skills = self.metadata.as_ref().is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"));
+        let thread = Some(Thread { system, messages, tools, with_skills });
+        Ok(CallerRequest { options, thread, ..CallerRequest::default() })
+    }
+
+    /// Refuses a role that there is not.
+    pub fn check_roles(&self) -> Result<(), Fault> {
         const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
         for (n, message) in self.messages.iter().enumerate() {
             if !ROLES.contains(&message.role.as_str()) {
@@ -120,6 +179,11 @@ impl ChatRequest {
                 return Err(Fault::invalid(why).at(format!("messages[{n}].role")));
             }
         }
+        Ok(())
+    }
+
+    /// The trailing messages of the user, and those before them.
+    pub fn said(&self) -> Result<Said, Fault> {
         let trailing = self.messages.iter().rev().take_while(|m| m.role == "user").count();
         let (before, now) = self.messages.split_at(self.messages.len() - trailing);
         if !now.is_empty() && now.iter().all(ChatMessage::is_unreadable) {
@@ -136,28 +200,33 @@ impl ChatRequest {
 
     /// The conversation that the client means, if it says.
     pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
-        let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-        let key = header("x-openwebui-chat-id")
-            .or_else(|| header("x-annie-conversation"))
-            .or_else(|| Some(self.metadata.as_ref()?.get("conversation_id")?.as_str()?.to_owned()))
-            .filter(|key| !key.is_empty())?;
-        Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() { Where::Id(key) } else { Where::Key(key) })
+        conversation(headers, self.metadata.as_ref())
     }
+}
 
-    /// How the model's name says that the turn is to be run.
-    pub fn mode(&self) -> Result<Option<Mode>, Fault> {
-        mode_of(&self.model).ok_or_else(|| {
-            let known = super::model_ids().join(", ");
-            let mut fault = Fault::not_found("model").at("model");
-            fault.detail = format!("there is no model {:?}; the models are {known}", self.model);
-            fault
-        })
-    }
+/// The conversation that a client means, if it says.
+pub fn conversation(headers: &HeaderMap, metadata: Option<&Map<String, Value>>) -> Option<Where> {
+    let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let key = header("x-openwebui-chat-id")
+        .or_else(|| header("x-annie-conversation"))
+        .or_else(|| Some(metadata?.get("conversation_id")?.as_str()?.to_owned()))
+        .filter(|key| !key.is_empty())?;
+    Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() { Where::Id(key) } else { Where::Key(key) })
+}
+
+/// How a model's name says that the turn is to be run.
+pub fn mode_of(model: &str) -> Result<Option<Mode>, Fault> {
+    known_mode(model).ok_or_else(|| {
+        let known = super::model_ids().join(", ");
+        let mut fault = Fault::not_found("model").at("model");
+        fault.detail = format!("there is no model {model:?}; the models are {known}");
+        fault
+    })
 }
 
 /// The mode that a model's name stands for; nothing if there is no such model.
 #[expect(clippy::option_option, reason = "the plain name leaves the mode to the conversation")]
-pub fn mode_of(model: &str) -> Option<Option<Mode>> {
+pub fn known_mode(model: &str) -> Option<Option<Mode>> {
     match model.strip_prefix("annie")? {
         "" => Some(None),
         agent => {
@@ -168,7 +237,7 @@ pub fn mode_of(model: &str) -> Option<Option<Mode>> {
 }
 
 /// The newest messages that fit.
-fn newest(mut before: Vec<(String, String)>) -> Vec<(String, String)> {
+pub fn newest(mut before: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut bytes = 0;
     let keep = before.iter().rev().take_while(|(_, text)| {
         bytes += text.len();
@@ -218,9 +287,13 @@ mod tests {
             body[key] = value;
             request(body).check().err().map(|f| (f.code, f.field.unwrap()))
         };
-        assert_eq!(with("tools", json!([{}])), Some((Code::Unsupported, "tools".into())));
+        assert_eq!(with("functions", json!([{}])), Some((Code::Unsupported, "functions".into())));
+        assert_eq!(with("logprobs", json!(true)), Some((Code::Unsupported, "logprobs".into())));
+        assert_eq!(with("modalities", json!(["text", "audio"])), Some((Code::Unsupported, "modalities".into())));
         assert_eq!(with("n", json!(2)), Some((Code::Unsupported, "n".into())));
-        for (key, value) in [("tools", json!([])), ("tools", Value::Null), ("n", json!(1)), ("seed", json!("x"))] {
+        for (key, value) in
+            [("tools", json!([])), ("logprobs", json!(false)), ("n", json!(1)), ("service_tier", json!("auto"))]
+        {
             assert_eq!(with(key, value), None, "{key}");
         }
         let silent = request(json!({"model": "annie", "messages": [{"role": "assistant", "content": "x"}]}));
@@ -248,10 +321,10 @@ mod tests {
 
     #[test]
     fn a_models_name_may_choose_the_mode() {
-        assert_eq!(mode_of("annie"), Some(None));
-        assert_eq!(mode_of("annie/direct"), Some(Some(Mode::Direct)));
+        assert_eq!(known_mode("annie"), Some(None));
+        assert_eq!(known_mode("annie/direct"), Some(Some(Mode::Direct)));
         for bad in ["gpt-4o", "annie/", "annie/x", "anniedirect", ""] {
-            assert_eq!(mode_of(bad), None, "{bad}");
+            assert_eq!(known_mode(bad), None, "{bad}");
         }
     }
 }

@@ -86,7 +86,7 @@ async fn errors_have_the_shape_that_the_libraries_raise() {
         |_: &annie_core::message::ModelRequest, _| Err(ModelError::new(ModelErrorKind::Overflow, "inner words"));
     let server = Server::start(ScriptedModel::new(failing)).await;
     let mut tools = ask("x");
-    tools["tools"] = json!([{ "type": "function" }]);
+    tools["functions"] = json!([{ "name": "f" }]);
     let mut unknown = ask("x");
     unknown["model"] = "gpt-4o".into();
     for (body, status, code) in [

@@ -57,6 +57,15 @@ impl Records for Table {
         Box::pin(async { Ok(found) })
     }
 
+    fn listed_conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        self.conversations(scope, before, limit)
+    }
+
     fn task(&self, _: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>> {
         let found = self.rows.lock().iter().find(|row| row.id == id).cloned();
         Box::pin(async { Ok(found) })

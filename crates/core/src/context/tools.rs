@@ -22,7 +22,7 @@ pub fn main_tools(mode: Mode, facts: &PromptFacts) -> Vec<ToolDef> {
 }
 
 fn tool(name: &str, description: &str, parameters: Value) -> ToolDef {
-    ToolDef { name: name.to_owned(), description: description.to_owned(), parameters }
+    ToolDef { name: name.to_owned(), description: description.to_owned(), parameters, strict: false }
 }
 
 fn get_skill(domains: &[String]) -> ToolDef {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::Fut;
-use crate::message::{ModelError, ModelReply, ModelRequest};
+use crate::message::{ModelError, ModelErrorKind, ModelReply, ModelRequest};
 
 /// A piece of a reply that is still being written. Drafts are the only thing announced before it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,20 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// A typed failure; retries where they are safe have been made.
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>>;
+
+    /// The name of its embedding model, if it has one.
+    fn embeds(&self) -> Option<&str> {
+        None
+    }
+
+    /// Makes vectors: a request of OpenAI's shape without its model, and the reply as the provider gives it.
+    ///
+    /// # Errors
+    /// A typed failure; also if it has no embedding model.
+    fn embed(&self, _request: Map<String, Value>) -> Fut<'_, Result<Value, ModelError>> {
+        let error = ModelError::new(ModelErrorKind::InvalidRequest, "this backend has no embedding model");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Asks whether the backend is reachable, without running a round.
     ///

@@ -298,6 +298,9 @@ pub struct ConversationRow {
     pub created_at: Micros,
     /// When something last happened.
     pub updated_at: Micros,
+    /// All its messages are stateless calls, to which nobody comes back: lists leave it out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stateless: bool,
 }
 
 /// Where an intent stands.
@@ -374,6 +377,14 @@ pub trait Records: Send + Sync {
 
     /// Conversations changed before an instant.
     fn conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
+
+    /// The same without those of stateless calls.
+    fn listed_conversations(
         &self,
         scope: Scope,
         before: Micros,

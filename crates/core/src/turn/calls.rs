@@ -37,7 +37,7 @@ impl OpenCall {
     pub const fn planned(&self) -> Option<&PlannedSkill> {
         match &self.call.action {
             Action::Skill(planned) => Some(planned),
-            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } => None,
+            Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => None,
         }
     }
 
@@ -85,6 +85,10 @@ impl AgentRun {
             open.result = Some(REPEATED.to_owned());
             return true;
         }
+        // The caller runs it, and looks after its own loops.
+        if open.call.action == Action::Caller {
+            return true;
+        }
         let counts = self.counts(&open.call.action);
         if counts && self.calls_used >= self.calls_max {
             open.result = Some(format!("[not run] {}", self.calls_note));
@@ -118,7 +122,7 @@ impl AgentRun {
         match action {
             Action::Skill(_) => true,
             Action::Answer { .. } => matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct)),
-            Action::Dispatch(_) | Action::Collect { .. } => false,
+            Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => false,
         }
     }
 
@@ -250,7 +254,7 @@ fn with_warning(text: String, warning: Option<&str>) -> String {
 fn guarded(call: &ResolvedCall) -> (String, Value) {
     match &call.action {
         Action::Skill(planned) => (planned.skill.clone(), planned.arguments.clone()),
-        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } => {
+        Action::Answer { .. } | Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => {
             (call.name.clone(), Value::from(call.raw.clone()))
         }
     }

@@ -125,6 +125,14 @@ pub struct Turn {
     pub(super) waited_for: Vec<Pending>,
     /// Messages that were accepted from then on may join it; nothing while none may.
     pub(super) hears_from: Option<Micros>,
+    /// How often the model was told that its answer has not the form that was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) format_repairs: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// When a turn goes on.
@@ -194,6 +202,19 @@ pub struct Conversation {
     pub finished: VecDeque<TaskId>,
     /// When each lane was last seen free.
     pub(super) free_from: [Micros; Lane::ALL.len()],
+    /// Somebody may come back to it: not all of its messages are stateless calls.
+    #[serde(default = "listed", skip_serializing_if = "is_true")]
+    pub is_listed: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_true(listed: &bool) -> bool {
+    *listed
+}
+
+/// What older snapshots mean.
+const fn listed() -> bool {
+    true
 }
 
 impl Conversation {
@@ -216,6 +237,7 @@ impl Conversation {
             window: VecDeque::new(),
             finished: VecDeque::new(),
             free_from: [Micros(0); Lane::ALL.len()],
+            is_listed: false,
         }
     }
 
@@ -292,7 +314,11 @@ impl Conversation {
         inbound.preamble.clear();
         let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
-        let opening = opening::open(&mut self.history, paused, &inbound, facts, limits);
+        let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
+            // It is not kept twice.
+            Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
+            None => opening::open(&mut self.history, paused, &inbound, facts, limits),
+        };
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
         self.turns.push(Turn {
@@ -325,6 +351,7 @@ impl Conversation {
             told: Vec::new(),
             waited_for: Vec::new(),
             hears_from: None,
+            format_repairs: 0,
         });
     }
 

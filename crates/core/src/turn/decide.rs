@@ -98,8 +98,17 @@ impl Turn {
         let letter = letter_of(&self.inbound, self.failing_since.unwrap_or(now.at), &self.tried, &detail);
         let retry_at = self.limits.letters.retry_at(self.inbound.priority, letter.since, now.at);
         let letter = Letter { retry_at: retry_at.filter(|_| may_help), ..letter };
-        let text = report::with_letter(&report::with_progress(text, self), Some(&letter), now.at);
-        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter: Some(letter) })
+        // A stateless caller was told and decides; nobody would read the answer to a later try.
+        let letter = Some(letter).filter(|_| !self.inbound.stateless);
+        let text = report::with_letter(&report::with_progress(text, self), letter.as_ref(), now.at);
+        self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter })
+    }
+
+    /// There is no answer in the form that was asked for.
+    fn formless(&self, now: Now, why: &str) -> Decision {
+        let text = format!("{} {why}", report::FORMLESS);
+        let detail = format!("no answer in the form that was asked for: {why}");
+        self.failed(now, "answer_format", &text, detail, false)
     }
 
     fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {
@@ -190,10 +199,18 @@ impl Turn {
         }
         let detail = format!("the hard deadline of class {} passed", class.as_str());
         Some(match class {
+            Priority::High if self.format().is_some() => self.formless(now, "My time for it was up."),
             Priority::High => {
                 let text = report::paused(self, "My time for it was up.");
                 let (outcome, finish) = (AnswerOutcome::Done, Finish::Stop);
-                self.main(EventBody::Answered { text, paused: true, usage: self.usage(), outcome, finish })
+                self.main(EventBody::Answered {
+                    text,
+                    paused: true,
+                    usage: self.usage(),
+                    outcome,
+                    finish,
+                    calls: Vec::new(),
+                })
             }
             Priority::Normal | Priority::Low => self.failed(now, "deadline", LATE, detail, true),
             Priority::Realtime | Priority::Background => {
@@ -253,14 +270,28 @@ impl Turn {
         let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
             let finish =
                 if matches!(self.main.ending(), Some(Ending::Said(_))) { self.main.finish } else { Finish::Stop };
-            EventBody::Answered { text, paused, usage: self.usage(), outcome, finish }
+            EventBody::Answered { text, paused, usage: self.usage(), outcome, finish, calls: Vec::new() }
         };
         let all_reported = self.plan.unreported().next().is_none();
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
             Ending::Said(text) => {
                 let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
-                Some(self.main(answered(report::with_suggestion(text, &self.facts.suggestion), false, outcome)))
+                let suggestion = if self.format().is_some() { "" } else { &self.facts.suggestion };
+                Some(self.main(answered(report::with_suggestion(text, suggestion), false, outcome)))
+            }
+            Ending::Called(text, calls) => {
+                let mut body = EventBody::answered(report::with_progress(text, self).trim());
+                if let EventBody::Answered { usage, finish, calls: handed_over, .. } = &mut body {
+                    (*usage, *finish) = (self.usage(), Finish::ToolCalls);
+                    handed_over.clone_from(calls);
+                }
+                Some(self.main(body))
+            }
+            // Words in place of the JSON that a program waits for would be taken for a broken answer.
+            Ending::Unfit(why) => Some(self.formless(now, why)),
+            Ending::Tripped(why) | Ending::GaveUp(why) if self.format().is_some() => {
+                Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.formless(now, why)))
             }
             // What was dispatched may finish: its results belong into the report.
             Ending::Tripped(why) => {

@@ -13,6 +13,7 @@ use crate::{
     event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
     ids::AgentId,
     letter::Strategy,
+    message::ModelErrorKind,
     plan::Node,
     time::Micros,
 };
@@ -89,6 +90,16 @@ impl Turn {
                 self.has_waited(*round, at);
                 let (finish, declined) = (*finish, *declined);
                 self.main_replied(&Reply { round: *round, text, calls, usage, finish, declined });
+                self.check_format();
+            }
+            // What the caller sent is not made smaller behind its back.
+            EventBody::ModelFailed { round, error }
+                if agent.is_orchestrator()
+                    && error.kind == ModelErrorKind::Overflow
+                    && self.inbound.thread().is_some()
+                    && self.main.awaits(*round) =>
+            {
+                self.main.end(Ending::ModelFailed(error.clone()));
             }
             _ if agent.is_orchestrator() => {
                 if let EventBody::ModelFailed { round, .. } = body {

@@ -108,6 +108,7 @@ impl Conversation {
         if self.is_open(task) || self.finished.contains(&task) {
             return;
         }
+        self.is_listed |= !inbound.stateless;
         if inbound.order {
             let place = self.orders.partition_point(|o| o.seq <= seq);
             self.orders.insert(place, Order { task, seq, inbound: inbound.clone(), meant: None });
@@ -404,12 +405,13 @@ impl Turn {
 fn alike(body: &EventBody) -> EventBody {
     match body {
         // What it cost is counted with the task that did it, and a letter is kept once.
-        EventBody::Answered { text, paused, outcome, finish, .. } => EventBody::Answered {
+        EventBody::Answered { text, paused, outcome, finish, calls, .. } => EventBody::Answered {
             text: text.clone(),
             paused: *paused,
             usage: crate::message::Usage::default(),
             outcome: *outcome,
             finish: *finish,
+            calls: calls.clone(),
         },
         EventBody::Failed { code, text, detail, .. } => {
             EventBody::Failed { code: code.clone(), text: text.clone(), detail: detail.clone(), letter: None }

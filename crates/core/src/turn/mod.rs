@@ -7,6 +7,7 @@
 //! from the log: the directives come back under the same ids.
 
 mod advice;
+mod caller;
 mod calls;
 mod conversation;
 mod decide;
@@ -20,6 +21,7 @@ mod resolve;
 mod run;
 mod sub;
 
+pub use caller::resolve_main;
 pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};
 pub use directive::{Directive, DirectiveId};
 pub use inbox::{Joined, Meant, Order, Pending};

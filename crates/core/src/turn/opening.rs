@@ -36,6 +36,12 @@ pub(super) fn open(
     go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said))
 }
 
+/// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
+/// may be left out: a caller whose messages do not fit is told so.
+pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
+    Opening { messages, stable: 0, plan: Plan::default() }
+}
+
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
 fn fresh(history: &mut History, said: String, facts: &PromptFacts, private: bool, tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);

@@ -24,6 +24,9 @@ pub(super) const TROUBLE: &str = "I'm having trouble with that right now.";
 pub(super) const WRAP_UP: &str =
     "[Time is nearly up. Come to an end now: answer with what you have, and say what is missing.]";
 
+/// Said to a program that asked for JSON, before the reason.
+pub(super) const FORMLESS: &str = "The model gave no answer in the form that was asked for.";
+
 /// A failure's words, and what becomes of the work (S3 5.9).
 pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> String {
     let Some(letter) = letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else { return text.to_owned() };
@@ -55,6 +58,8 @@ pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String
         Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
+        // Only the agent that answers works for a program.
+        Ending::Called(text, _) | Ending::Unfit(text) => (ReportStatus::Failed, of_run(text, run)),
     }
 }
 

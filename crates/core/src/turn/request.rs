@@ -1,7 +1,8 @@
 //! Requests of the current round, built from the state alone.
 
-use super::{conversation::Turn, sub::SubTurn};
+use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
+    caller::CallOptions,
     context::{agent_system, main_system, main_tools, scoped_use_skill},
     ids::ConversationId,
     limits::SubAgentInterface,
@@ -9,7 +10,7 @@ use crate::{
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn) -> ModelRequest {
-    ModelRequest {
+    let mut request = ModelRequest {
         model: None,
         system: main_system(turn.mode, &turn.facts),
         messages: turn.main.messages.clone(),
@@ -18,7 +19,10 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn) -> ModelRequest {
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: conversation.to_string(),
         priority: turn.inbound.priority.level(),
-    }
+        options: CallOptions::default(),
+    };
+    caller::shape(&mut request, turn);
+    request
 }
 
 pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
@@ -35,5 +39,6 @@ pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: turn.conversation.to_string(),
         priority: turn.priority.level(),
+        options: CallOptions::default(),
     }
 }

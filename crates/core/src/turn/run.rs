@@ -103,6 +103,10 @@ pub enum Ending {
     GaveUp(String),
     /// Its model failed.
     ModelFailed(ModelError),
+    /// It called tools of the program that the turn is run for, with these words.
+    Called(String, Vec<ToolCall>),
+    /// Its answer has not the form that was asked for, also at the second try; the text says why.
+    Unfit(String),
 }
 
 /// What it is doing.
@@ -360,6 +364,7 @@ impl AgentRun {
 
     /// Once every call has its result, hands the results to the model and thinks again.
     pub fn settle(&mut self) {
+        self.hand_to_caller();
         let Phase::Acting(calls) = &mut self.phase else { return };
         if calls.iter().any(|o| o.result.is_none()) {
             return;

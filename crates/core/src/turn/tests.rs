@@ -3,6 +3,7 @@
 
 mod agents;
 mod answers;
+mod callers;
 mod checks;
 mod deadlines;
 mod dispatching;

@@ -2,6 +2,7 @@
 //! every size. Dropping the future drops the connection, which stops the server's work.
 
 mod backoff;
+mod embed;
 mod read;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -206,6 +207,17 @@ impl Model for OpenAiModel {
 
     fn call<'a>(&'a self, request: &'a ModelRequest, drafts: DraftSink) -> Fut<'a, Result<ModelReply, ModelError>> {
         Box::pin(async move { self.run(request, &drafts).await })
+    }
+
+    fn embeds(&self) -> Option<&str> {
+        self.config.embeddings.as_deref()
+    }
+
+    fn embed(
+        &self,
+        request: serde_json::Map<String, serde_json::Value>,
+    ) -> Fut<'_, Result<serde_json::Value, ModelError>> {
+        Box::pin(self.vectors(request))
     }
 
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {

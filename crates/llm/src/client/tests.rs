@@ -48,6 +48,7 @@ fn request() -> ModelRequest {
         output_tokens_max: 100,
         session_id: "conv_1".to_owned(),
         priority: 2,
+        options: annie_core::caller::CallOptions::default(),
     }
 }
 
@@ -324,4 +325,28 @@ async fn the_app_is_named_to_openrouter_and_headers_are_added() {
     assert_eq!(seen[1].header("http-referer"), Some("https://example.invalid"));
     config.headers.insert("bad header".into(), Secret::new("x"));
     assert!(OpenAiModel::new(config, Arc::new(Counting(AtomicU64::new(0)))).is_err());
+}
+
+#[tokio::test]
+async fn embeddings_are_passed_through_with_the_configured_model() {
+    let reply = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":"AAA="}],"model":"x"}"#;
+    let server = FakeModelServer::start(move |_| Reply::body(200, reply)).await;
+    let embedding = model(ModelConfig { embeddings: Some("vectors".into()), ..config(&server) });
+    let asked = json!({"input": ["a"], "encoding_format": "base64"});
+    let got = embedding.embed(asked.as_object().cloned().unwrap()).await.unwrap();
+    assert_eq!(got["data"][0]["embedding"], "AAA=");
+    let seen = &server.requests()[0];
+    assert_eq!((seen.path.as_str(), &seen.json()["model"]), ("/v1/embeddings", &json!("vectors")));
+    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
+    let none = model(config(&server)).embed(serde_json::Map::new()).await.unwrap_err();
+    assert_eq!((none.kind, server.request_count()), (ModelErrorKind::InvalidRequest, 1));
+    for (reply, kind) in [
+        (Reply::rate_limited(None), ModelErrorKind::RateLimited),
+        (Reply::body(200, "<html>"), ModelErrorKind::Protocol),
+        (Reply::body(200, "{}"), ModelErrorKind::Protocol),
+    ] {
+        let server = FakeModelServer::start(move |_| reply.clone()).await;
+        let broken = model(ModelConfig { embeddings: Some("vectors".into()), ..config(&server) });
+        assert_eq!(broken.embed(serde_json::Map::new()).await.unwrap_err().kind, kind);
+    }
 }

@@ -85,6 +85,7 @@ fn request(text: &str) -> ModelRequest {
         output_tokens_max: 100,
         session_id: "conv_1".to_owned(),
         priority: 2,
+        options: annie_core::caller::CallOptions::default(),
     }
 }
 

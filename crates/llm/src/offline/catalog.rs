@@ -254,6 +254,7 @@ mod tests {
             output_tokens_max: 1,
             session_id: String::new(),
             priority: 0,
+            options: annie_core::caller::CallOptions::default(),
         }
     }
 
@@ -299,7 +300,12 @@ mod tests {
         let manual = "Rules\n\nSkills:\nnotes.create --content TEXT --title TEXT [--tags A,B]\n  Write a note.\n";
         let schema = json!({"type": "object", "properties": {"title": {"type": "string"}, "content": {"type": "string"},
             "tags": {"type": "array", "items": {"type": "string"}}}, "required": ["title", "content"]});
-        let tool = |name: &str, description: String, parameters| ToolDef { name: name.into(), description, parameters };
+        let tool = |name: &str, description: String, parameters| ToolDef {
+            name: name.into(),
+            description,
+            parameters,
+            strict: false,
+        };
         let scoped = format!("Run a skill.\n\nSkill: notes.create\nDescription: Write a note.\nParameters: {schema}\n");
         for request in [
             request(manual, Vec::new()),

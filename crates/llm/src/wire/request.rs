@@ -3,9 +3,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use annie_core::message::{CacheTtl, Message, ModelRequest, SystemPart, ToolCall, ToolDef};
+use annie_core::{
+    caller::{AnswerFormat, Sampling, ToolChoice},
+    message::{CacheTtl, Message, ModelRequest, SystemPart, ToolCall, ToolDef},
+};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 use crate::config::{ModelConfig, Profile};
 
@@ -33,14 +36,35 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    temperature: Option<f32>,
+    temperature: Option<Temperature<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<&'a Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<&'a Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<&'a Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<i64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    stop: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response_format: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<u8>,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream_options: Option<StreamOptions>,
     #[serde(flatten)]
-    extra: &'a BTreeMap<String, Value>,
+    extra: BTreeMap<&'a str, &'a Value>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Temperature<'a> {
+    Asked(&'a Number),
+    Configured(f32),
 }
 
 #[derive(Serialize)]
@@ -107,23 +131,81 @@ pub(crate) fn body(config: &ModelConfig, request: &ModelRequest) -> Result<Vec<u
     let (max_tokens, max_completion_tokens) =
         if profile == Profile::OpenAi { (None, Some(output)) } else { (Some(output), None) };
     let session = Some(clip_chars(&request.session_id, SESSION_CHARS_MAX)).filter(|s| !s.is_empty());
+    let options = &request.options;
+    let sampling = &options.sampling;
+    let parallel = options.parallel_tool_calls.or((profile == Profile::LlamaCpp).then_some(true));
     let body = Body {
         model: request.model.as_deref().unwrap_or(&config.model),
         session_id: session.filter(|_| profile == Profile::OpenRouter),
         prompt_cache_key: session.filter(|_| profile == Profile::OpenAi),
         tools: request.tools.iter().map(|function| Tool { r#type: "function", function }).collect(),
         messages: lines(config, request),
-        parallel_tool_calls: (profile == Profile::LlamaCpp && !request.tools.is_empty()).then_some(true),
+        parallel_tool_calls: parallel.filter(|_| !request.tools.is_empty()),
         max_tokens,
         max_completion_tokens,
-        temperature: config.temperature,
+        temperature: match (&sampling.temperature, config.temperature) {
+            (Some(asked), _) => Some(Temperature::Asked(asked)),
+            (None, configured) => configured.map(Temperature::Configured),
+        },
+        top_p: sampling.top_p.as_ref(),
+        presence_penalty: sampling.presence_penalty.as_ref(),
+        frequency_penalty: sampling.frequency_penalty.as_ref(),
+        seed: sampling.seed,
+        stop: &sampling.stop,
+        tool_choice: options.tool_choice.as_ref().filter(|_| !request.tools.is_empty()).map(tool_choice),
+        response_format: options.format.as_ref().filter(|_| takes_format(profile, request)).map(response_format),
         priority: (profile == Profile::Vllm && config.send_priority).then_some(request.priority),
         stream: config.stream,
         stream_options: (config.stream && profile.wants_usage_option())
             .then_some(StreamOptions { include_usage: true }),
-        extra: &config.body,
+        extra: extra(config, request),
     };
     serde_json::to_vec(&body)
+}
+
+/// The configured fields, but for those that the caller of the turn sets otherwise.
+fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a str, &'a Value> {
+    let Sampling { top_p, presence_penalty, frequency_penalty, seed, stop, .. } = &request.options.sampling;
+    let asked = [
+        ("top_p", top_p.is_some()),
+        ("presence_penalty", presence_penalty.is_some()),
+        ("frequency_penalty", frequency_penalty.is_some()),
+        ("seed", seed.is_some()),
+        ("stop", !stop.is_empty()),
+        ("tool_choice", request.options.tool_choice.is_some()),
+        ("response_format", request.options.format.is_some()),
+    ];
+    let is_asked = |name: &str| asked.iter().any(|(field, is_asked)| *is_asked && *field == name);
+    config.body.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_asked(name)).collect()
+}
+
+/// Whether the form of the answer can be asked for in this round: local servers hold every reply to it, and a model that may
+/// call tools could not call them any more. The prompt says it in any case.
+fn takes_format(profile: Profile, request: &ModelRequest) -> bool {
+    let may_call = !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None);
+    !may_call || matches!(profile, Profile::OpenAi | Profile::OpenRouter)
+}
+
+fn response_format(format: &AnswerFormat) -> Value {
+    match format {
+        AnswerFormat::JsonObject => json!({"type": "json_object"}),
+        AnswerFormat::JsonSchema { name, description, schema, strict } => {
+            let mut inner = json!({"name": name, "schema": schema, "strict": strict});
+            if let Some(description) = description {
+                inner["description"] = description.as_str().into();
+            }
+            json!({"type": "json_schema", "json_schema": inner})
+        }
+    }
+}
+
+fn tool_choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+    }
 }
 
 fn clip_chars(text: &str, chars: usize) -> &str {

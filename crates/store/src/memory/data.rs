@@ -22,6 +22,8 @@ pub(super) struct Conversation {
     pub owner: Option<NodeIncarnation>,
     pub epoch: Epoch,
     pub title: String,
+    /// Whether all messages are stateless calls; nothing while there is none.
+    pub stateless: Option<bool>,
     pub created_at: Micros,
     pub updated_at: Micros,
     pub events: Vec<Event>,
@@ -43,6 +45,7 @@ impl Conversation {
             owner: self.owner,
             created_at: self.created_at,
             updated_at: self.updated_at,
+            stateless: self.stateless.unwrap_or_default(),
         }
     }
 }
@@ -126,6 +129,7 @@ impl Data {
             owner: None,
             epoch: Epoch(0),
             title: String::new(),
+            stateless: None,
             created_at: at,
             updated_at: at,
             events: Vec::new(),
@@ -221,6 +225,7 @@ impl Data {
             is_order,
             is_steer,
             joins,
+            stateless,
             at,
         } = change
         else {
@@ -250,8 +255,11 @@ impl Data {
                 error: None,
             },
         );
-        if let Some(conversation) = self.conversations.get_mut(&id).filter(|c| c.title.is_empty()) {
-            conversation.title.clone_from(title);
+        if let Some(conversation) = self.conversations.get_mut(&id) {
+            conversation.stateless = Some(conversation.stateless.unwrap_or(true) && *stateless);
+            if conversation.title.is_empty() {
+                conversation.title.clone_from(title);
+            }
         }
     }
 
@@ -301,6 +309,7 @@ impl Data {
             .iter_mut()
             .map(|(id, c)| {
                 c.title.clear();
+                c.stateless = None;
                 (*id, c.user.clone(), std::mem::take(&mut c.events))
             })
             .collect();

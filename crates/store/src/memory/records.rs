@@ -33,6 +33,21 @@ impl Records for MemoryStore {
         }))
     }
 
+    fn listed_conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        Box::pin(self.read("conversations", move |data| {
+            let seen = data.conversations.iter().filter(|(_, c)| scope.sees(&c.user) && c.updated_at < before);
+            let mut rows: Vec<_> = seen.filter(|(_, c)| c.stateless != Some(true)).map(|(id, c)| c.row(*id)).collect();
+            rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
+            rows.truncate(limit as usize);
+            rows
+        }))
+    }
+
     fn task(&self, scope: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>> {
         Box::pin(self.read("task", move |data| data.tasks.get(&id).filter(|t| scope.sees(&t.user)).cloned()))
     }

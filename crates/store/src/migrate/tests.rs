@@ -44,7 +44,7 @@ async fn a_copy_that_fails_in_the_middle_leaves_the_target_as_it_was_and_a_numbe
     let mut source = sqlite_at(folder.path(), "source").await.expect("SQLite");
     source.set_last_number(41).await.expect("it is written");
     // What no PostgreSQL takes: a conversation whose id is no id.
-    let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1)";
+    let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1, 0)";
     source.run(wrong).await;
     source.commit().await.expect("it is kept");
     let failed = migrate(&from, &to, false).await;

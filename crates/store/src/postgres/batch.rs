@@ -208,7 +208,7 @@ impl Part {
             Self::Known => &[Ids, Texts, Numbers, Numbers],
             Self::KnownIntents => &[Ids, Ids, Texts, Texts],
             Self::NoIntents => &[Ids],
-            Self::Moved | Self::Made => &[Ids, Texts, Numbers, Texts, Numbers, Numbers],
+            Self::Moved | Self::Made => &[Ids, Texts, Numbers, Texts, Numbers, Numbers, Flags],
             Self::Written(kind) => match kind {
                 Kind::HeadGuard | Kind::IntentGuard | Kind::Conversation => &[],
                 Kind::Event => &[Ids, Numbers, Numbers, Ids, Texts, Texts, Numbers, Texts],
@@ -261,12 +261,14 @@ impl Part {
             }
             Self::Moved => {
                 "UPDATE conversations c SET next_seq = new.c, updated_at = greatest(c.updated_at, new.f), \
+                 stateless = c.stateless AND coalesce(new.g, c.stateless), \
                  title = CASE WHEN c.title = '' THEN new.d ELSE c.title END \
                  FROM {new} WHERE c.id = new.a AND (SELECT yes FROM agreed)"
             }
             Self::Made => {
-                "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
-                 SELECT new.a, new.b, 0, new.c, new.d, new.e, new.f FROM {new} WHERE (SELECT yes FROM agreed) \
+                "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at, stateless) \
+                 SELECT new.a, new.b, 0, new.c, new.d, new.e, new.f, coalesce(new.g, FALSE) FROM {new} \
+                 WHERE (SELECT yes FROM agreed) \
                  ORDER BY new.a"
             }
             Self::Written(kind) => written(kind),

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Rows that more than one index gives: the server takes the right one only if there are some.
-const ROWS: &str = "INSERT INTO conversations VALUES ('00000000-0000-0000-0000-000000000001', 'ann', NULL, 0, 1, '', 1, 1); \
+const ROWS: &str = "INSERT INTO conversations VALUES ('00000000-0000-0000-0000-000000000001', 'ann', NULL, 0, 1, '', 1, 1, FALSE); \
      INSERT INTO letters SELECT gen_random_uuid(), 'user' || n % 100, '00000000-0000-0000-0000-000000000001', n, '', '', '', \
      '[]', n, n, 'waiting', NULL, n, n FROM generate_series(1, 5000) n; \
      INSERT INTO outbox SELECT gen_random_uuid(), 'ann', '00000000-0000-0000-0000-000000000001', gen_random_uuid(), 'x', n, \

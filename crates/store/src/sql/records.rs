@@ -9,12 +9,18 @@ use annie_core::{
 
 use super::{Cell, Columns, Database, SqlStore, user_of};
 
-const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
+const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
      FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
-const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
+const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
      FROM conversations WHERE updated_at < $1 ORDER BY updated_at DESC, id DESC LIMIT $2";
-const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at \
+const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
      FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
+
+const LISTED: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
+     FROM conversations WHERE updated_at < $1 AND NOT stateless ORDER BY updated_at DESC, id DESC LIMIT $2";
+const LISTED_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
+     stateless FROM conversations WHERE updated_at < $1 AND NOT stateless AND user_id = $3 \
+     ORDER BY updated_at DESC, id DESC LIMIT $2";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
@@ -53,6 +59,19 @@ impl<D: Database> Records for SqlStore<D> {
         let mut bound = vec![before.into(), limit.into()];
         let user = user_of(scope);
         let sql = if user.is_some() { CONVERSATIONS_OF_USER } else { CONVERSATIONS };
+        bound.extend(user.map(Cell::Text));
+        Box::pin(self.list("listing conversations", sql, bound, conversation_of))
+    }
+
+    fn listed_conversations(
+        &self,
+        scope: Scope,
+        before: Micros,
+        limit: u32,
+    ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        let mut bound = vec![before.into(), limit.into()];
+        let user = user_of(scope);
+        let sql = if user.is_some() { LISTED_OF_USER } else { LISTED };
         bound.extend(user.map(Cell::Text));
         Box::pin(self.list("listing conversations", sql, bound, conversation_of))
     }
@@ -108,6 +127,7 @@ fn conversation_of(row: &mut Columns<'_>) -> Result<ConversationRow, StoreError>
         owner: row.maybe_id(NodeIncarnation::from_uuid)?,
         created_at: row.at()?,
         updated_at: row.at()?,
+        stateless: row.flag()?,
     })
 }
 

@@ -35,6 +35,8 @@ pub type Row = (Kind, Vec<Cell>);
 
 /// What becomes of a conversation's row.
 struct Moved {
+    /// Whether all messages of this batch are stateless calls; nothing if there is none.
+    stateless: Option<bool>,
     user: String,
     next: Seq,
     title: String,
@@ -102,6 +104,7 @@ impl Writes {
             user: user.as_str().to_owned(),
             next: seq,
             title: String::new(),
+            stateless: None,
             created_at: event.at,
             updated_at: event.at,
         });
@@ -218,13 +221,17 @@ impl Writes {
             is_order,
             is_steer,
             joins,
+            stateless,
             at,
         } = change
         else {
             return;
         };
-        if let Some(moved) = self.conversations.get_mut(&conversation).filter(|moved| moved.title.is_empty()) {
-            moved.title.clone_from(title);
+        if let Some(moved) = self.conversations.get_mut(&conversation) {
+            moved.stateless = Some(moved.stateless.unwrap_or(true) && *stateless);
+            if moved.title.is_empty() {
+                moved.title.clone_from(title);
+            }
         }
         self.tasks.push(vec![
             Cell::Id(task.uuid()),
@@ -334,6 +341,7 @@ impl Moved {
             Cell::Text(self.title),
             Cell::Number(self.created_at.0),
             Cell::Number(self.updated_at.0),
+            self.stateless.map_or(Cell::Nothing, |stateless| Cell::Number(i64::from(stateless))),
         ]
     }
 }

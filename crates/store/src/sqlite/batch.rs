@@ -51,9 +51,10 @@ const fn does(kind: Kind) -> &'static str {
              (SELECT conversation_id, effect, state FROM intents WHERE id = new.a);"
         }
         Kind::Conversation => {
-            "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at) \
-             VALUES (new.a, new.b, 0, new.c, new.d, new.e, new.f) ON CONFLICT (id) DO UPDATE SET \
+            "INSERT INTO conversations (id, user_id, owner_epoch, next_seq, title, created_at, updated_at, stateless) \
+             VALUES (new.a, new.b, 0, new.c, new.d, new.e, new.f, coalesce(new.g, 0)) ON CONFLICT (id) DO UPDATE SET \
              next_seq = excluded.next_seq, updated_at = max(updated_at, excluded.updated_at), \
+             stateless = stateless AND coalesce(new.g, stateless), \
              title = iif(title = '', excluded.title, title);"
         }
         Kind::Event => {

@@ -87,6 +87,7 @@ macro_rules! contract {
                     events_move_only_tasks_of_their_own_conversation,
                     one_user_never_sees_anothers_anything,
                     pages_are_newest_first_and_continue_before_an_instant,
+                    stateless_conversations_are_left_out_of_lists,
                     a_conversation_is_named_after_its_first_words,
                     open_conversations_are_those_with_work_left,
                     a_rebuild_gives_the_same_tables_and_keeps_deliveries,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use annie_core::{
-    event::{Priority, Scope},
+    event::{EventBody, Priority, Scope},
     ids::{OutboxId, Seq},
     outcome::Outcome,
     ports::{ConversationRow, Store, TaskRow, TaskState},
@@ -112,6 +112,30 @@ pub async fn pages_are_newest_first_and_continue_before_an_instant(store: Arc<dy
     }
 }
 
+pub async fn stateless_conversations_are_left_out_of_lists(store: Arc<dyn Store>) {
+    let stateless = |n: u128, at: i64| {
+        let mut event = received(task(n), &n.to_string(), "x", at);
+        let EventBody::Received(inbound) = &mut event.body else { panic!("a message") };
+        inbound.stateless = true;
+        event
+    };
+    opened(&*store, conversation(1), "ann", task(1), 10).await;
+    commit(&*store, inbox(conversation(2), "ann", vec![stateless(2, 20)])).await.unwrap();
+    commit(&*store, inbox(conversation(3), "ann", vec![stateless(3, 30)])).await.unwrap();
+    // Somebody came back to it.
+    commit(&*store, inbox(conversation(3), "ann", vec![received(task(4), "4", "x", 40)])).await.unwrap();
+    let far = Micros(i64::MAX);
+    for scope in [of("ann"), Scope::Operator] {
+        let listed = store.listed_conversations(scope.clone(), far, 9).await.unwrap();
+        assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [3, 1].map(conversation));
+        let all = store.conversations(scope.clone(), far, 9).await.unwrap();
+        assert_eq!(all.iter().map(|row| row.stateless).collect::<Vec<_>>(), [false, true, false]);
+    }
+    assert!(store.listed_conversations(of("bob"), far, 9).await.unwrap().is_empty());
+    store.rebuild().await.unwrap();
+    assert!(store.conversation(of("ann"), conversation(2)).await.unwrap().unwrap().stateless);
+}
+
 pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>) {
     let c = conversation(1);
     let text = format!("\n  \n {} \nsecond line", "é".repeat(100));
@@ -127,6 +151,7 @@ pub async fn a_conversation_is_named_after_its_first_words(store: Arc<dyn Store>
         owner: None,
         created_at: Micros(10),
         updated_at: Micros(20),
+        stateless: false,
     };
     assert_eq!(store.conversation(of("ann"), c).await.unwrap(), Some(wanted));
 }

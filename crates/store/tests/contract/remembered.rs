@@ -62,7 +62,7 @@ async fn a_conversation_made_beneath_the_store_is_its_users() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path()).await;
     let mut db = beside(folder.path()).await;
-    change(&mut db, "INSERT INTO conversations VALUES (zeroblob(16), 'bob', NULL, 0, 1, '', 1, 1)").await;
+    change(&mut db, "INSERT INTO conversations VALUES (zeroblob(16), 'bob', NULL, 0, 1, '', 1, 1, 0)").await;
     let nil = ConversationId::from_uuid(Uuid::nil());
     let refused = commit(&store, inbox(nil, "ann", vec![received(task(1), "a", "x", 1)])).await;
     assert_eq!(refused, Err(AppendError::WrongOwner));

@@ -13,7 +13,7 @@ use crate::{
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
-    turn::{Conversation, Directive, Phase, SubTurn, Turn, manual_of, resolve},
+    turn::{Conversation, Directive, Phase, SubTurn, Turn, manual_of, resolve, resolve_main},
 };
 
 pub struct World {
@@ -304,7 +304,7 @@ impl World {
     pub fn replies_with(&mut self, reply: &ModelReply) {
         let turn = self.turn();
         assert!(turn.main.awaits(turn.main.round), "nobody waits for the model: {:?}", turn.main.phase);
-        let calls = resolve(reply, turn.task, &turn.main, None, &self.skills, &turn.limits);
+        let calls = resolve_main(reply, turn, &self.skills);
         let body = replied(turn.main.round, reply, calls);
         self.record(self.task(), AgentId::orchestrator(), body);
     }

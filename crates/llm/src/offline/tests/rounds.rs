@@ -245,6 +245,7 @@ async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
         output_tokens_max: 10,
         session_id: String::new(),
         priority: 0,
+        options: annie_core::caller::CallOptions::default(),
     };
     let reply = planner.call(&request, std::sync::Arc::new(|_| ())).await.unwrap();
     assert_eq!((reply.finish, reply.model.as_str()), (Finish::Stop, planner.id()));

@@ -209,6 +209,7 @@ fn request(
         output_tokens_max: 1_000,
         session_id: "conv_1".into(),
         priority: 2,
+        options: annie_core::caller::CallOptions::default(),
     }
 }
 

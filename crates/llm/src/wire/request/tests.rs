@@ -1,5 +1,7 @@
 //! What is sent to each kind of server, byte for byte where caches depend on it.
 
+use annie_core::caller::CallOptions;
+
 use super::*;
 
 fn config(profile: Profile) -> ModelConfig {
@@ -30,10 +32,12 @@ fn request() -> ModelRequest {
             name: "get_skill".into(),
             description: "d".into(),
             parameters: json!({"type": "object", "properties": {"b": {}, "a": {}}}),
+            strict: false,
         }],
         output_tokens_max: 2_000,
         session_id: "conv_1".into(),
         priority: 3,
+        options: CallOptions::default(),
     }
 }
 
@@ -196,4 +200,62 @@ fn note_of_the_kernel_goes_into_the_users_message_before_it() {
     let lines = sent(&config(Profile::Generic), &request)["messages"].clone();
     let last = lines.as_array().unwrap().last().unwrap().clone();
     assert_eq!((last["role"].as_str(), last["content"].as_str()), (Some("user"), Some("[Hurry.]")));
+}
+
+fn options() -> CallOptions {
+    CallOptions {
+        sampling: Sampling {
+            temperature: Number::from_f64(0.1),
+            top_p: Some(1.into()),
+            presence_penalty: Some((-1).into()),
+            frequency_penalty: Some(2.into()),
+            seed: Some(7),
+            stop: vec!["END".into()],
+            output_tokens_max: None,
+        },
+        format: Some(AnswerFormat::JsonObject),
+        tool_choice: Some(ToolChoice::Tool("get_skill".into())),
+        parallel_tool_calls: Some(false),
+    }
+}
+
+#[test]
+fn what_a_caller_asks_is_sent_once_and_wins_over_the_configuration() {
+    let mut config = config(Profile::Generic);
+    config.temperature = Some(0.9);
+    for (field, value) in [("top_p", json!(0.5)), ("seed", json!(1)), ("top_k", json!(40))] {
+        config.body.insert(field.into(), value);
+    }
+    let bytes = body(&config, &ModelRequest { options: options(), ..request() }).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert_eq!((text.matches("\"top_p\"").count(), text.matches("\"seed\"").count()), (1, 1), "{text}");
+    let body: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&body["temperature"], &body["top_p"], &body["seed"]), (&json!(0.1), &json!(1), &json!(7)));
+    assert_eq!((&body["presence_penalty"], &body["frequency_penalty"]), (&json!(-1), &json!(2)));
+    assert_eq!((&body["stop"], &body["top_k"]), (&json!(["END"]), &json!(40)));
+    assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "get_skill"}}));
+    assert_eq!(body["parallel_tool_calls"], false);
+    let without = ModelRequest { tools: Vec::new(), options: options(), ..request() };
+    assert!(sent(&config, &without)["tool_choice"].is_null(), "there is nothing to choose from");
+}
+
+#[test]
+fn a_form_is_asked_for_where_it_does_not_stand_in_the_way_of_calls() {
+    let schema = AnswerFormat::JsonSchema {
+        name: "n".into(),
+        description: None,
+        schema: json!({"type": "object"}),
+        strict: true,
+    };
+    let with = |profile, tool_choice, tools| {
+        let options = CallOptions { format: Some(schema.clone()), tool_choice, ..CallOptions::default() };
+        let tools = if tools { request().tools } else { Vec::new() };
+        sent(&config(profile), &ModelRequest { options, tools, ..request() })["response_format"].clone()
+    };
+    let wanted =
+        json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": true}});
+    assert_eq!(with(Profile::LlamaCpp, None, false), wanted);
+    assert_eq!(with(Profile::LlamaCpp, Some(ToolChoice::None), true), wanted);
+    assert_eq!(with(Profile::OpenAi, None, true), wanted);
+    assert_eq!(with(Profile::LlamaCpp, None, true), Value::Null);
 }

@@ -1,0 +1,173 @@
+//! Turns that are run for a program: what its request changes in the rounds, its own tools, and the form of its answer.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{
+    conversation::Turn,
+    resolve,
+    run::{AgentRun, Ending, OpenCall, Phase},
+};
+use crate::{
+    caller::{AnswerFormat, Thread, ToolChoice},
+    event::{Action, ResolvedCall},
+    json_schema,
+    message::{CacheTtl, Message, ModelReply, ModelRequest, SystemPart, ToolCall},
+    skill::SkillSet,
+};
+
+/// How often an answer that has not the form that was asked for is asked for again.
+const REPAIRS_MAX: u32 = 1;
+/// How many calls of the caller's tools one reply may have.
+const CALLS_MAX: usize = 128;
+/// What the good calls of a reply are answered with, if another one was wrong: the caller gets all or none.
+const SEND_AGAIN: &str = "[not run] Another call of this reply was wrong. Send all of them again.";
+
+/// A round's request as the caller of the turn wants it.
+pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
+    let Some(asked) = &turn.inbound.request else { return };
+    let options = &asked.options;
+    request.options = options.clone();
+    if !asked.instructions.is_empty() {
+        request.system.push(SystemPart { text: asked.instructions.clone(), cache: None });
+    }
+    if let Some(tokens_max) = options.sampling.output_tokens_max {
+        request.output_tokens_max = tokens_max;
+    }
+    if let Some(thread) = turn.inbound.thread() {
+        let own = SystemPart { text: thread.system.clone(), cache: Some(CacheTtl::FiveMinutes) };
+        let tools = thread.tools.iter().cloned();
+        if thread.with_skills {
+            request.system.push(own);
+            // Of two tools of one name the caller's is meant.
+            request.tools.retain(|t| thread.tool(&t.name).is_none());
+            request.tools.extend(tools);
+        } else {
+            request.system = vec![own];
+            request.tools = tools.collect();
+        }
+        // All but the last message comes again with the caller's next request.
+        request.stable_messages = request.stable_messages.max(request.messages.len().saturating_sub(1));
+    }
+    if let Some(format) = &options.format {
+        request.system.push(SystemPart { text: format.instruction(), cache: None });
+    }
+    if turn.format_repairs > 0 && !request.tools.is_empty() {
+        request.options.tool_choice = Some(ToolChoice::None);
+    }
+}
+
+/// The calls of a reply of the agent that answers, understood: the caller's tools are the caller's to run.
+#[must_use]
+pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<ResolvedCall> {
+    let Some(thread) = turn.inbound.thread() else {
+        return resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
+    };
+    if !thread.with_skills {
+        return own_calls(thread, &turn.main, &reply.tool_calls);
+    }
+    let mut calls = resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
+    for call in &mut calls {
+        if thread.tool(&call.name).is_some() {
+            call.action = action(thread, &call.name, &call.raw);
+        }
+    }
+    calls
+}
+
+fn own_calls(thread: &Thread, run: &AgentRun, called: &[ToolCall]) -> Vec<ResolvedCall> {
+    let mut ids = BTreeSet::new();
+    let understand = |(n, call): (usize, &ToolCall)| {
+        let mut id = if call.id.is_empty() { format!("call_{}_{n}", run.round) } else { call.id.clone() };
+        while !ids.insert(id.clone()) {
+            id.push_str(&format!("_{n}"));
+        }
+        let action = action(thread, &call.name, &call.arguments);
+        ResolvedCall { id, name: call.name.clone(), raw: call.arguments.clone(), action }
+    };
+    called.iter().take(CALLS_MAX).enumerate().map(understand).collect()
+}
+
+/// A call of the caller's tools. What the caller could not use is the model's to correct.
+fn action(thread: &Thread, name: &str, raw: &str) -> Action {
+    let wrong =
+        |text: String, is_unknown| Action::Answer { text: format!("Error: {text}"), is_error: true, is_unknown };
+    let Some(tool) = thread.tool(name) else {
+        let names: Vec<&str> = thread.tools.iter().take(CALLS_MAX).map(|t| t.name.as_str()).collect();
+        let name: String = name.chars().take(80).collect();
+        return wrong(format!("there is no tool {name:?}. Your tools are: {}.", names.join(", ")), true);
+    };
+    let raw = if raw.trim().is_empty() { "{}" } else { raw };
+    match serde_json::from_str::<Value>(raw) {
+        Err(e) => wrong(format!("the arguments of {name} are not valid JSON ({e}). Send the call again."), false),
+        Ok(value) if !value.is_object() => wrong(format!("the arguments of {name} must be a JSON object."), false),
+        Ok(value) if tool.strict => match json_schema::validate(&tool.parameters, &value) {
+            Ok(()) => Action::Caller,
+            Err(why) => wrong(format!("the arguments of {name} do not fit its schema: {}.", why.join("; ")), false),
+        },
+        Ok(_) => Action::Caller,
+    }
+}
+
+impl AgentRun {
+    /// Once nothing but calls of the caller's tools is open, the run ends with those.
+    pub(super) fn hand_to_caller(&mut self) {
+        let Phase::Acting(calls) = &mut self.phase else { return };
+        let is_open = |o: &&mut OpenCall| o.result.is_none();
+        let mut open: Vec<&mut OpenCall> = calls.iter_mut().filter(is_open).collect();
+        if open.is_empty() || open.iter().any(|o| o.call.action != Action::Caller) {
+            return;
+        }
+        let handed_over = open
+            .iter()
+            .map(|o| {
+                let arguments = if o.call.raw.trim().is_empty() { "{}".to_owned() } else { o.call.raw.clone() };
+                ToolCall { id: o.call.id.clone(), name: o.call.name.clone(), arguments }
+            })
+            .collect();
+        for call in &mut open {
+            call.result = Some(SEND_AGAIN.to_owned());
+        }
+        let is_wrong = |o: &OpenCall| matches!(&o.call.action, Action::Answer { is_error: true, .. });
+        if calls.iter().any(is_wrong) {
+            return;
+        }
+        let said = match self.messages.last() {
+            Some(Message::Assistant { text, .. }) => text.trim().to_owned(),
+            _ => String::new(),
+        };
+        self.end(Ending::Called(said, handed_over));
+    }
+}
+
+impl Turn {
+    /// The form that the answer must have.
+    pub(super) fn format(&self) -> Option<&AnswerFormat> {
+        self.inbound.format()
+    }
+
+    /// Holds the agent's last word against the form that was asked for. If it does not fit, the model is asked once more. An
+    /// answer that was cut is given as it is: its finish reason says so.
+    pub(super) fn check_format(&mut self) {
+        let (Phase::Ended(Ending::Said(text)), Some(format)) = (&self.main.phase, self.inbound.format()) else {
+            return;
+        };
+        if self.owes_results || !self.main.finish.is_stop() {
+            return;
+        }
+        match format.check(text) {
+            Ok(json) => self.main.end(Ending::Said(json)),
+            Err(why) if self.format_repairs < REPAIRS_MAX && self.main.round < self.main.rounds_max => {
+                self.format_repairs += 1;
+                let why = why.join("; ");
+                self.main.note(&format!(
+                    "[Your answer does not have the form that was asked for: {why}.\n{}]",
+                    format.instruction()
+                ));
+                self.main.next_round();
+            }
+            Err(why) => self.main.end(Ending::Unfit(why.join("; "))),
+        }
+    }
+}

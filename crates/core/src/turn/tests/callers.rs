@@ -1,0 +1,188 @@
+//! Turns for programs: what goes to the backend, the caller's tools, and the form of the answer.
+
+use serde_json::{Value, json};
+
+use super::{
+    script::{reply, tool},
+    world::World,
+};
+use crate::{
+    caller::{AnswerFormat, CallOptions, CallerRequest, Sampling, Thread, ToolChoice},
+    event::{EventBody, Inbound, Mode, ResumeCause},
+    ids::TaskId,
+    message::{Finish, Message, ModelErrorKind, ModelReply, ToolCall, ToolDef},
+};
+
+fn add_tool(strict: bool) -> ToolDef {
+    let number = json!({"type": "number"});
+    let parameters = json!({"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]});
+    ToolDef { name: "add".into(), description: "Adds.".into(), parameters, strict }
+}
+
+fn thread(with_skills: bool) -> Thread {
+    Thread {
+        system: "You count.".into(),
+        messages: vec![Message::user("1 + 2?")],
+        tools: vec![add_tool(true)],
+        with_skills,
+    }
+}
+
+fn asked(options: CallOptions, thread: Option<Thread>) -> Inbound {
+    let mode = thread.is_some().then_some(Mode::Direct);
+    Inbound {
+        stateless: true,
+        mode,
+        request: Some(Box::new(CallerRequest { options, instructions: String::new(), thread })),
+        ..World::inbound("1 + 2?")
+    }
+}
+
+fn threaded(w: &mut World, thread: Thread) -> TaskId {
+    w.receive(asked(CallOptions::default(), Some(thread)))
+}
+
+fn schema() -> AnswerFormat {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    AnswerFormat::JsonSchema { name: "n".into(), description: None, schema, strict: true }
+}
+
+fn formed(w: &mut World) -> TaskId {
+    w.receive(asked(CallOptions { format: Some(schema()), ..CallOptions::default() }, None))
+}
+
+/// The final answer: text, calls, finish reason.
+fn answer(w: &World, task: TaskId) -> (String, Vec<ToolCall>, Finish) {
+    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
+        EventBody::Answered { text, calls, finish, .. } => Some((text.clone(), calls.clone(), *finish)),
+        _ => None,
+    });
+    found.expect("it is answered")
+}
+
+fn failure(w: &World, task: TaskId) -> (String, String, bool) {
+    let found = w.log.iter().rev().filter(|e| e.task == task).find_map(|e| match &e.body {
+        EventBody::Failed { code, text, letter, .. } => Some((code.clone(), text.clone(), letter.is_some())),
+        _ => None,
+    });
+    found.expect("it failed")
+}
+
+#[test]
+fn sampling_goes_with_the_rounds_of_the_agent_that_answers_and_survives_a_restart() {
+    let mut w = World::new();
+    let sampling = Sampling {
+        temperature: Some(0.into()),
+        seed: Some(7),
+        output_tokens_max: Some(9),
+        stop: vec!["END".into()],
+        ..Sampling::default()
+    };
+    w.receive(asked(CallOptions { sampling: sampling.clone(), ..CallOptions::default() }, None));
+    let before = w.request();
+    assert_eq!((before.options.sampling.clone(), before.output_tokens_max), (sampling, 9));
+    w.restart(ResumeCause::Restart);
+    assert_eq!(w.request(), before, "a replay asks the same");
+    w.say("And without?");
+    w.replies("3", &[]);
+    assert!(w.request().options.is_default(), "the next message did not ask for it");
+}
+
+#[test]
+fn a_thread_is_all_that_its_model_sees_and_a_call_of_its_tool_ends_the_turn() {
+    let mut w = World::in_mode(Mode::Direct);
+    let task = threaded(&mut w, thread(false));
+    let request = w.request();
+    assert_eq!(request.system.iter().map(|p| p.text.as_str()).collect::<Vec<_>>(), ["You count."]);
+    assert_eq!(request.messages, [Message::user("1 + 2?")]);
+    assert_eq!(request.tools, [add_tool(true)]);
+    w.replies("Let me add.", &[tool("c1", "add", &json!({"a": 1, "b": 2}))]);
+    let (text, calls, finish) = answer(&w, task);
+    assert_eq!((text.as_str(), finish), ("Let me add.", Finish::ToolCalls));
+    assert_eq!(calls.len(), 1);
+    assert_eq!((calls[0].id.as_str(), calls[0].name.as_str()), ("c1", "add"));
+    assert_eq!(serde_json::from_str::<Value>(&calls[0].arguments).unwrap(), json!({"a": 1, "b": 2}));
+    assert!(w.conv.is_idle() && !w.conv.is_listed);
+}
+
+#[test]
+fn a_thread_without_skills_runs_none_and_a_wrong_call_is_the_models_to_correct() {
+    let mut w = World::in_mode(Mode::Direct);
+    let task = threaded(&mut w, thread(false));
+    w.replies("", &[tool("c1", "tasks__search", &json!({"query": "x"})), tool("c2", "add", &json!({"a": 1, "b": 2}))]);
+    let seen = format!("{:?}", w.request().messages);
+    assert!(seen.contains("there is no tool") && seen.contains("Send all of them again"), "{seen}");
+    w.replies("", &[tool("c3", "add", &json!({"a": "one"}))]);
+    assert!(
+        format!("{:?}", w.request().messages).contains("does not fit")
+            || format!("{:?}", w.request().messages).contains("do not fit")
+    );
+    let broken = ToolCall { id: "c4".into(), name: "add".into(), arguments: "{\"a\": ".into() };
+    w.replies("", &[broken]);
+    assert!(format!("{:?}", w.request().messages).contains("not valid JSON"));
+    w.replies("", &[tool("c5", "add", &json!({"a": 1, "b": 2})), tool("c5", "add", &json!({"a": 3, "b": 4}))]);
+    let (_, calls, _) = answer(&w, task);
+    assert_eq!(calls.len(), 2);
+    assert_ne!(calls[0].id, calls[1].id, "ids are unique");
+    assert!(!w.log.iter().any(|e| matches!(e.body, EventBody::SkillStarted { .. } | EventBody::SkillFinished { .. })));
+}
+
+#[test]
+fn beside_skills_the_callers_calls_wait_for_their_results_and_say_what_was_done() {
+    let mut w = World::in_mode(Mode::Direct);
+    let task = threaded(&mut w, thread(true));
+    let names: Vec<String> = w.request().tools.into_iter().map(|t| t.name).collect();
+    assert!(names.contains(&"add".to_owned()) && names.len() > 1, "{names:?}");
+    let skill = tool("s1", "tasks__create", &json!({"title": "count"}));
+    w.replies("Both.", &[skill, tool("c1", "add", &json!({"a": 1, "b": 2}))]);
+    assert!(w.conv.turn(task).is_some(), "the skill runs first");
+    w.main_skill("created");
+    let (text, calls, _) = answer(&w, task);
+    assert_eq!(calls.len(), 1);
+    assert!(text.starts_with("Both.") && text.contains("tasks.create"), "{text}");
+}
+
+#[test]
+fn a_thread_that_does_not_fit_fails_and_is_not_made_smaller() {
+    let mut w = World::in_mode(Mode::Direct);
+    let messages = vec![Message::user("x".repeat(5_000)), Message::assistant("y"), Message::user("z".repeat(5_000))];
+    let task = threaded(&mut w, Thread { messages, ..thread(false) });
+    w.model_fails(ModelErrorKind::Overflow);
+    let (code, _, has_letter) = failure(&w, task);
+    assert_eq!((code.as_str(), has_letter), ("context_overflow", false), "nobody reads a stateless call's retry");
+}
+
+#[test]
+fn an_answer_that_does_not_fit_is_asked_for_once_more() {
+    let mut w = World::new();
+    let task = formed(&mut w);
+    let system = format!("{:?}", w.request().system);
+    assert!(system.contains("JSON Schema") && w.request().options.format == Some(schema()), "{system}");
+    w.replies("The number is 3.", &[]);
+    let again = w.request();
+    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "nothing is called while the form is mended");
+    assert!(format!("{:?}", again.messages.last()).contains("not valid JSON"));
+    w.restart(ResumeCause::Restart);
+    w.replies("```json\n{\"n\": 3}\n```", &[]);
+    assert_eq!(answer(&w, task), ("{\"n\": 3}".to_owned(), Vec::new(), Finish::Stop));
+}
+
+#[test]
+fn a_form_that_the_model_never_meets_is_an_honest_failure() {
+    let mut w = World::new();
+    let task = formed(&mut w);
+    w.replies("{\"n\": \"three\"}", &[]);
+    w.replies("{}", &[]);
+    let (code, text, has_letter) = failure(&w, task);
+    assert_eq!((code.as_str(), has_letter), ("answer_format", false));
+    assert!(text.contains("\"n\" is missing"), "{text}");
+}
+
+#[test]
+fn an_answer_that_was_cut_is_given_as_it_is_with_its_reason() {
+    let mut w = World::new();
+    let task = formed(&mut w);
+    w.replies_with(&ModelReply { finish: Finish::Length, ..reply("{\"n\": ", &[]) });
+    let (text, _, finish) = answer(&w, task);
+    assert_eq!((text.as_str(), finish), ("{\"n\":", Finish::Length));
+}

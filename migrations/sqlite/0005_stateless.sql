@@ -1,0 +1,3 @@
+-- Conversations of stateless calls, to which nobody comes back: lists leave them out.
+
+ALTER TABLE conversations ADD COLUMN stateless INTEGER NOT NULL DEFAULT 0;

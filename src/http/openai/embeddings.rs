@@ -1,0 +1,102 @@
+//! `POST /v1/embeddings`: passed on to a backend that makes them.
+
+use annie_actors::EmbedError;
+use annie_core::message::ModelErrorKind;
+use axum::{Json, extract::State};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::params::given;
+use crate::{
+    auth::Caller,
+    door::AppState,
+    error::{Code, Fault},
+    http::extract::Body,
+};
+
+/// Texts in one request.
+const INPUTS_MAX: usize = 2_048;
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+pub struct EmbeddingRequest {
+    model: String,
+    #[serde(default)]
+    input: Value,
+    #[serde(default)]
+    encoding_format: Option<Value>,
+    #[serde(default)]
+    dimensions: Option<Value>,
+}
+
+impl EmbeddingRequest {
+    fn check(&self) -> Result<Map<String, Value>, Fault> {
+        let is_token = |v: &Value| v.is_u64();
+        let is_text = |v: &Value| v.as_str().is_some_and(|text| !text.is_empty());
+        let is_tokens = |v: &Value| v.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_token));
+        let fits = match &self.input {
+            Value::Array(list) if list.len() > INPUTS_MAX => false,
+            Value::Array(list) if !list.is_empty() => {
+                list.iter().all(is_text) || list.iter().all(is_token) || list.iter().all(is_tokens)
+            }
+            one => is_text(one),
+        };
+        if !fits {
+            let why = format!("input is a text that is not empty, or a list of 1 to {INPUTS_MAX} of them");
+            return Err(Fault::invalid(why).at("input"));
+        }
+        let mut body = Map::from_iter([("input".to_owned(), self.input.clone())]);
+        if let Some(format) = given(self.encoding_format.as_ref()) {
+            if format != "float" && format != "base64" {
+                return Err(Fault::invalid("encoding_format is float or base64").at("encoding_format"));
+            }
+            body.insert("encoding_format".to_owned(), format.clone());
+        }
+        if let Some(dimensions) = given(self.dimensions.as_ref()) {
+            if dimensions.as_u64().is_none_or(|n| n == 0) {
+                return Err(Fault::invalid("dimensions is a whole number above 0").at("dimensions"));
+            }
+            body.insert("dimensions".to_owned(), dimensions.clone());
+        }
+        Ok(body)
+    }
+}
+
+/// The handler.
+pub async fn embed(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(request): Body<EmbeddingRequest>,
+) -> Result<Json<Value>, Fault> {
+    let body = request.check()?;
+    let model = Some(request.model.as_str()).filter(|model| *model != "annie");
+    let reply = state.kernel.embed(caller.user, model, body).await.map_err(fault)?;
+    Ok(Json(reply))
+}
+
+fn fault(error: EmbedError) -> Fault {
+    match error {
+        EmbedError::NoModel(models) if models.is_empty() => {
+            let why = "no backend here makes embeddings: its operator sets `embeddings` of a [[backend]]";
+            Fault::new(Code::Unsupported, why).at("model")
+        }
+        EmbedError::NoModel(models) => {
+            let mut fault = Fault::not_found("model").at("model");
+            fault.detail = format!("there is no such embedding model; say annie, or one of {}", models.join(", "));
+            fault
+        }
+        EmbedError::Model(error) => {
+            let (code, why) = match error.kind {
+                ModelErrorKind::RateLimited => (Code::RateLimited, "the backend has too many requests now; try again"),
+                ModelErrorKind::Overflow => (Code::ContextTooLong, "the input does not fit into the model"),
+                ModelErrorKind::InvalidRequest => (Code::InvalidRequest, "the backend did not accept the request"),
+                ModelErrorKind::Unavailable | ModelErrorKind::Timeout => {
+                    (Code::Unavailable, "the backend cannot be reached now")
+                }
+                _ => (Code::TurnFailed, "the backend failed"),
+            };
+            tracing::warn!(%error, "embeddings failed");
+            Fault::new(code, why).with_facts(json!({ "error": error.kind.as_str() }))
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The body of a response request.
+
+use annie_core::{
+    caller::CallOptions,
+    message::{Message, ToolCall, ToolDef},
+};
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::super::{
+    params::{self, SamplingParams, given, shown},
+    request::{self, newest},
+    thread::Reader,
+};
+use crate::{
+    door::Where,
+    error::{Code, Fault},
+};
+
+/// What is asked. What a field may hold is checked by hand, so that a wrong one is named.
+#[derive(Debug, Deserialize)]
+pub struct ResponseRequest {
+    pub model: String,
+    input: Value,
+    #[serde(default)]
+    pub instructions: Option<String>,
+    #[serde(default)]
+    previous_response_id: Option<String>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    #[serde(flatten)]
+    sampling: SamplingParams,
+    #[serde(default)]
+    text: Option<Value>,
+    #[serde(default)]
+    tools: Option<Value>,
+    #[serde(default)]
+    tool_choice: Option<Value>,
+    #[serde(default)]
+    parallel_tool_calls: Option<Value>,
+    #[serde(default)]
+    background: Option<Value>,
+    #[serde(default)]
+    prompt: Option<Value>,
+    #[serde(default)]
+    conversation: Option<Value>,
+    #[serde(default)]
+    metadata: Option<Map<String, Value>>,
+}
+
+impl ResponseRequest {
+    /// Refuses what would be misunderstood if it were ignored.
+    pub fn check(&self) -> Result<(), Fault> {
+        let is_set = |v: &Option<Value>| given(v.as_ref()).is_some_and(|v| *v != Value::Bool(false));
+        params::refuse(&[
+            ("background", is_set(&self.background), "post to /api/v1/messages for work in the background"),
+            ("prompt", is_set(&self.prompt), "stored prompts are not kept here; send the text as `instructions`"),
+            (
+                "conversation",
+                is_set(&self.conversation) && self.previous_response_id.is_some(),
+                "give `conversation` or `previous_response_id`, not both",
+            ),
+        ])
+    }
+
+    pub fn previous(&self) -> Option<&str> {
+        self.previous_response_id.as_deref()
+    }
+
+    /// The conversation that the client means, if it says.
+    pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
+        let named = given(self.conversation.as_ref());
+        let named = named.and_then(|c| c.as_str().or_else(|| c["id"].as_str())).filter(|id| !id.is_empty());
+        match named {
+            Some(id) if id.parse::<annie_core::ids::ConversationId>().is_ok() => Some(Where::Id(id.to_owned())),
+            Some(key) => Some(Where::Key(key.to_owned())),
+            None => request::conversation(headers, self.metadata.as_ref()),
+        }
+    }
+
+    pub fn with_skills(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"))
+    }
+
+    fn format(&self) -> Option<&Value> {
+        given(self.text.as_ref()).and_then(|text| text.get("format"))
+    }
+
+    pub fn is_formed(&self) -> bool {
+        self.format().is_some_and(|format| format["type"] != "text")
+    }
+
+    /// What the response repeats of its request.
+    pub fn echoed(&self) -> Value {
+        let or = |value: Option<&Value>, default: Value| given(value).cloned().unwrap_or(default);
+        serde_json::json!({
+            "instructions": self.instructions, "previous_response_id": self.previous_response_id,
+            "text": { "format": or(self.format(), serde_json::json!({ "type": "text" })) },
+            "tools": or(self.tools.as_ref(), Value::Array(Vec::new())),
+            "tool_choice": or(self.tool_choice.as_ref(), "auto".into()),
+            "parallel_tool_calls": or(self.parallel_tool_calls.as_ref(), true.into()),
+            "metadata": self.metadata.clone().unwrap_or_default(),
+        })
+    }
+
+    /// What goes to the backend beside the words, and the client's tools.
+    pub fn options(&self) -> Result<(CallOptions, Vec<ToolDef>), Fault> {
+        let tools = params::tools(self.tools.as_ref())?;
+        let options = params::options(
+            &self.sampling,
+            params::format(self.format(), "text.format")?,
+            params::tool_choice(self.tool_choice.as_ref(), &tools)?,
+            params::switch(self.parallel_tool_calls.as_ref(), "parallel_tool_calls")?,
+        )?;
+        Ok((options, tools))
+    }
+
+    fn items(&self) -> Result<Vec<Item<'_>>, Fault> {
+        match &self.input {
+            Value::String(text) => Ok(vec![Item::Said("user", text.clone())]),
+            Value::Array(items) => {
+                items.iter().enumerate().filter_map(|(n, item)| Item::read(item, n).transpose()).collect()
+            }
+            other => Err(Fault::invalid(format!("input is a text or a list, not {}", shown(other))).at("input")),
+        }
+    }
+
+    /// Whether calls of tools or their results are part of it.
+    pub fn has_calls(&self) -> bool {
+        let is_call = |item: &Value| item["type"].as_str().is_some_and(|kind| kind.starts_with("function_call"));
+        self.input.as_array().is_some_and(|items| items.iter().any(is_call))
+    }
+
+    /// The instructions and the messages, behind those of the earlier response.
+    pub fn thread(&self, before: Vec<Message>) -> Result<(String, Vec<Message>), Fault> {
+        let mut reader = Reader::behind(self.instructions.clone().unwrap_or_default(), before);
+        for (n, item) in self.items()?.into_iter().enumerate() {
+            let field = format!("input[{n}]");
+            match item {
+                Item::Said("system" | "developer", text) => reader.system(text),
+                Item::Said("assistant", text) => reader.assistant(text, Vec::new(), &field)?,
+                Item::Said(_, text) => reader.user(text, &field)?,
+                Item::Call(call) => reader.assistant(String::new(), vec![call], &field)?,
+                Item::Result(id, text) => reader.result(id, text, format!("{field}.call_id"))?,
+            }
+        }
+        reader.finish("input")
+    }
+
+    /// The trailing messages of the user, and those before them.
+    pub fn said(&self) -> Result<(String, Vec<(String, String)>), Fault> {
+        let said = |item| match item {
+            Item::Said(role, text) => Some((role.to_owned(), text)),
+            Item::Call(_) | Item::Result(..) => None,
+        };
+        let mut before: Vec<(String, String)> = self.items()?.into_iter().filter_map(said).collect();
+        before.retain(|(_, text)| !text.trim().is_empty());
+        let trailing = before.iter().rev().take_while(|(role, _)| role == "user").count();
+        let now = before.split_off(before.len() - trailing);
+        if now.is_empty() {
+            let why = "the last item must be the user's, and must say something";
+            return Err(Fault::invalid(why).at("input"));
+        }
+        let now: Vec<String> = now.into_iter().map(|(_, text)| text).collect();
+        Ok((now.join("\n\n"), newest(before)))
+    }
+}
+
+/// An item of the input.
+enum Item<'a> {
+    /// Role and words.
+    Said(&'a str, String),
+    Call(ToolCall),
+    Result(&'a str, String),
+}
+
+impl<'a> Item<'a> {
+    /// Nothing where the item says nothing to a model: reasoning, which belongs to the model that wrote it.
+    fn read(item: &'a Value, n: usize) -> Result<Option<Self>, Fault> {
+        const ROLES: [&str; 4] = ["system", "developer", "user", "assistant"];
+        let at = |name: &str| format!("input[{n}].{name}");
+        let word = |name: &str| item[name].as_str().ok_or_else(|| Fault::invalid("it must be a text").at(at(name)));
+        match item["type"].as_str() {
+            None | Some("message") => {
+                let role = item["role"].as_str().unwrap_or_default();
+                if !ROLES.contains(&role) {
+                    let why = format!("there is no role {}; the roles are {}", shown(&item["role"]), ROLES.join(", "));
+                    return Err(Fault::invalid(why).at(at("role")));
+                }
+                Ok(Some(Self::Said(role, text_of(&item["content"]))))
+            }
+            Some("function_call") => {
+                let (id, name) = (word("call_id")?.to_owned(), word("name")?.to_owned());
+                let arguments = item["arguments"].as_str().unwrap_or("{}").to_owned();
+                Ok(Some(Self::Call(ToolCall { id, name, arguments })))
+            }
+            Some("function_call_output") => Ok(Some(Self::Result(word("call_id")?, text_of(&item["output"])))),
+            Some("reasoning") => Ok(None),
+            Some(_) => {
+                let why = format!("items of type {} cannot be read here; leave them out", shown(&item["type"]));
+                Err(Fault::new(Code::Unsupported, why).at(at("type")))
+            }
+        }
+    }
+}
+
+/// The text of a content. What Annie cannot see or hear is named in its place, so that the answer can say so.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let part = |part: &Value| match (part["text"].as_str(), part["refusal"].as_str()) {
+                (Some(text), _) | (None, Some(text)) => text.to_owned(),
+                (None, None) => {
+                    let kind = part["type"].as_str().unwrap_or("part");
+                    format!("[{kind}: this attachment cannot be read here]")
+                }
+            };
+            parts.iter().map(part).collect::<Vec<_>>().join("\n")
+        }
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,227 @@
+//! What completions and responses have in common: a turn that is begun for a client, and what it came to.
+
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+use annie_actors::Kernel;
+use annie_core::{
+    caller::CallerRequest,
+    event::{EventBody, Mode, Scope},
+    ids::{ConversationId, TaskId, UserId},
+    message::{Finish, ToolCall, Usage},
+};
+use axum::{
+    http::HeaderMap,
+    response::{
+        IntoResponse, Response, Sse,
+        sse::{Event as Sent, KeepAlive},
+    },
+};
+use futures_util::stream;
+use serde_json::json;
+
+use crate::{
+    auth::{Caller, KeyScope},
+    door::{AppState, Feed, FeedItem, Message, Where, Wish, submission},
+    error::{Code, Fault},
+    http::{messages::client_id, stream::unbuffered},
+};
+
+/// After so long a silence a comment is sent.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A turn as a client wants it.
+pub struct TurnWish {
+    /// Where the client means it to be said; nothing is a conversation of its own.
+    pub place: Option<Where>,
+    /// Lists leave the conversation out.
+    pub stateless: bool,
+    pub mode: Option<Mode>,
+    pub text: String,
+    /// What was said before, for a conversation that the kernel does not know.
+    pub preamble: Vec<(String, String)>,
+    pub request: CallerRequest,
+}
+
+/// A turn under way.
+pub struct Begun {
+    pub task: TaskId,
+    pub conversation: ConversationId,
+    /// The same request had come before.
+    pub repeated: bool,
+    pub feed: Feed,
+    pub abandon: Option<Abandon>,
+}
+
+/// Takes the message in and follows it.
+pub async fn begin(state: &AppState, caller: Caller, headers: &HeaderMap, wish: TurnWish) -> Result<Begun, Fault> {
+    let caller = on_behalf(caller, headers)?;
+    let is_nameless = wish.place.is_none();
+    let preamble = if is_known(state, &caller, wish.place.as_ref()).await? { Vec::new() } else { wish.preamble };
+    let message = Message {
+        text: wish.text,
+        place: wish.place.unwrap_or(Where::New),
+        mode: wish.mode,
+        priority: None,
+        client_id: client_id(None, headers)?,
+        preamble,
+        // A result of a tool is no order about tasks.
+        wish: Wish { verbatim: wish.request.thread.is_some(), ..Wish::default() },
+    };
+    let mut submission = submission(state, &caller, "openai", message).await?;
+    submission.stateless = wish.stateless;
+    submission.request = Some(Box::new(wish.request)).filter(|request| **request != CallerRequest::default());
+    let (submitted, follow) = state.kernel.ask(submission).await?;
+    let abandon = is_nameless.then(|| Abandon::new(&state.kernel, caller.scope(), submitted.task));
+    let feed = Feed::of(state, &caller, follow, Some(submitted.task))?;
+    let (task, conversation, repeated) = (submitted.task, submitted.conversation, submitted.repeated);
+    Ok(Begun { task, conversation, repeated, feed, abandon })
+}
+
+/// Says in a header which conversation it was.
+pub fn name_conversation(response: &mut Response, conversation: ConversationId) {
+    if let Ok(id) = conversation.to_string().parse() {
+        response.headers_mut().insert("x-annie-conversation", id);
+    }
+}
+
+/// A chat page that is trusted to says for which of its users it asks.
+fn on_behalf(mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Fault> {
+    const HEADER: &str = "x-openwebui-user-id";
+    if caller.grants.has(KeyScope::Impersonate)
+        && !headers.contains_key(crate::auth::USER_HEADER)
+        && let Some(user) = headers.get(HEADER)
+    {
+        let user = user.to_str().unwrap_or_default();
+        caller.user = UserId::new(user).map_err(|e| Fault::from(e).at(HEADER))?;
+    }
+    Ok(caller)
+}
+
+/// Whether the conversation has a history of its own.
+async fn is_known(state: &AppState, caller: &Caller, place: Option<&Where>) -> Result<bool, Fault> {
+    let id = match place {
+        Some(Where::Key(key)) => annie_core::ids::ConversationId::for_key(&caller.user, key),
+        Some(Where::Id(_)) => return Ok(true),
+        Some(Where::New) | None => return Ok(false),
+    };
+    match state.kernel.conversation(caller.scope(), id).await {
+        Ok(_) => Ok(true),
+        Err(annie_actors::KernelError::NotFound(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a turn came to, for a client.
+pub struct Answer<'a> {
+    pub text: &'a str,
+    pub calls: &'a [ToolCall],
+    pub finish: Finish,
+    pub usage: Option<&'a Usage>,
+}
+
+impl<'a> Answer<'a> {
+    /// Nothing if the turn failed.
+    pub const fn of(body: &'a EventBody) -> Option<Self> {
+        match body {
+            EventBody::Answered { text, calls, finish, usage, .. } => {
+                Some(Self { text: text.as_str(), calls: calls.as_slice(), finish: *finish, usage: Some(usage) })
+            }
+            EventBody::Cancelled { text } => {
+                Some(Self { text: text.as_str(), calls: &[], finish: Finish::Stop, usage: None })
+            }
+            _ => None,
+        }
+    }
+
+    pub const fn finish_reason(&self) -> &'static str {
+        match self.finish {
+            _ if !self.calls.is_empty() => "tool_calls",
+            Finish::Length => "length",
+            Finish::ContentFilter => "content_filter",
+            Finish::Stop | Finish::ToolCalls => "stop",
+        }
+    }
+}
+
+/// A turn's visible failure as an error of the door.
+pub fn failed(body: &EventBody) -> Fault {
+    let EventBody::Failed { code, text, .. } = body else {
+        return Fault::internal("a turn ended without a final event");
+    };
+    let kind = match code.as_str() {
+        "context_overflow" => Code::ContextTooLong,
+        "model_rate_limited" => Code::RateLimited,
+        "model_unavailable" | "model_timeout" => Code::Unavailable,
+        _ => Code::TurnFailed,
+    };
+    Fault::new(kind, text).with_facts(json!({ "error": code }))
+}
+
+/// What makes the pieces of a stream out of what a feed gives.
+pub trait Pieces: Send + 'static {
+    /// Takes in what the feed gave.
+    fn take(&mut self, item: Result<Option<FeedItem>, Fault>);
+    /// The pieces that are ready: the event's name, if it has one, and its data.
+    fn ready(&mut self) -> &mut VecDeque<(Option<&'static str>, String)>;
+    /// Whether nothing more will come.
+    fn is_over(&self) -> bool;
+}
+
+/// A stream of server-sent events.
+pub fn streamed(feed: Feed, pieces: impl Pieces, abandon: Option<Abandon>) -> Response {
+    let parts = stream::unfold((feed, pieces, abandon), |(mut feed, mut pieces, mut abandon)| async move {
+        loop {
+            if let Some((name, data)) = pieces.ready().pop_front() {
+                let sent = Sent::default().data(data);
+                let sent = if let Some(name) = name { sent.event(name) } else { sent };
+                return Some((Ok::<Sent, Infallible>(sent), (feed, pieces, abandon)));
+            }
+            if pieces.is_over() {
+                return None;
+            }
+            pieces.take(feed.next().await);
+            if pieces.is_over() {
+                Abandon::disarm(&mut abandon);
+            }
+        }
+    });
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still at work");
+    let mut response = Sse::new(parts).keep_alive(keep_alive).into_response();
+    unbuffered(&mut response);
+    response
+}
+
+/// Cancels the task of a request that nobody waits for any more: without a conversation nobody will ever read its answer.
+pub struct Abandon {
+    kernel: Kernel,
+    scope: Scope,
+    task: TaskId,
+    armed: bool,
+}
+
+impl Abandon {
+    fn new(kernel: &Kernel, scope: Scope, task: TaskId) -> Self {
+        Self { kernel: kernel.clone(), scope, task, armed: true }
+    }
+
+    pub fn disarm(abandon: &mut Option<Self>) {
+        if let Some(abandon) = abandon {
+            abandon.armed = false;
+        }
+    }
+}
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (kernel, scope, task) = (self.kernel.clone(), self.scope.clone(), self.task);
+        runtime.spawn(async move {
+            if let Err(error) = kernel.cancel(scope, task, "the client went away").await {
+                tracing::debug!(%error, %task, "an abandoned task could not be cancelled");
+            }
+        });
+    }
+}

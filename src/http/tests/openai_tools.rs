@@ -1,0 +1,373 @@
+//! The OpenAI-compatible surface for programs: parameters, answers in a form, the client's own tools, and what a stateless
+//! call leaves behind.
+
+use annie_core::{
+    caller::ToolChoice,
+    message::{Finish, ModelReply, ModelRequest},
+};
+use annie_testkit::scripted_model::{ScriptedModel, calls, says};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::world::{PATIENCE, Server, echo, last_text, sse};
+use crate::door::DoorLimits;
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn ask(more: Value) -> Value {
+    let mut body = json!({ "model": "annie", "messages": [{ "role": "user", "content": "hi" }] });
+    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+        body.extend(more);
+    }
+    body
+}
+
+fn tools() -> Value {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    json!([{ "type": "function", "function": { "name": "weather", "description": "The weather.", "parameters": parameters } }])
+}
+
+/// A model that asks for the weather and then tells it.
+fn weatherman() -> ScriptedModel {
+    ScriptedModel::new(|request, _| Ok(tell_weather(request)))
+}
+
+fn tell_weather(request: &ModelRequest) -> ModelReply {
+    let offers = request.tools.iter().any(|t| t.name == "weather");
+    match last_text(request) {
+        text if offers && !text.contains("degrees") => calls([("weather", json!({"city": "Prague"}))]),
+        text => says(format!("It is {text}.")),
+    }
+}
+
+#[tokio::test]
+async fn request_parameters_reach_the_model_and_wrong_ones_are_named() {
+    let server = Server::start(echo()).await;
+    let asked = json!({"temperature": 0.2, "top_p": 0.9, "seed": 7, "stop": ["END"], "max_tokens": 33,
+        "user": "u", "store": false, "service_tier": "auto", "metadata": {"a": "b"}, "n": 1});
+    let (status, done) = server.post(CHAT, ask(asked)).await;
+    assert_eq!(status, 200, "{done}");
+    let sent = server.model.requests().remove(0);
+    let sampling = serde_json::to_value(&sent.options.sampling).unwrap();
+    assert_eq!(
+        sampling,
+        json!({"temperature": 0.2, "top_p": 0.9, "seed": 7, "stop": ["END"], "output_tokens_max": 33})
+    );
+    assert_eq!(sent.output_tokens_max, 33);
+    for (wrong, field, code) in [
+        (json!({"temperature": "hot"}), "temperature", "invalid_request"),
+        (json!({"top_p": 2}), "top_p", "invalid_request"),
+        (json!({"max_completion_tokens": 0}), "max_completion_tokens", "invalid_request"),
+        (json!({"response_format": {"type": "xml"}}), "response_format.type", "invalid_request"),
+        (json!({"tool_choice": "required"}), "tool_choice", "invalid_request"),
+        (json!({"parallel_tool_calls": "yes", "tools": tools()}), "parallel_tool_calls", "invalid_request"),
+        (json!({"n": 2}), "n", "unsupported_parameter"),
+        (json!({"logprobs": true}), "logprobs", "unsupported_parameter"),
+    ] {
+        let (status, error) = server.post(CHAT, ask(wrong)).await;
+        assert_eq!(
+            (status, &error["error"]["param"], &error["error"]["code"]),
+            (400, &json!(field), &json!(code)),
+            "{error}"
+        );
+    }
+    assert_eq!(server.model.call_count(), 1, "nothing was asked of the model");
+}
+
+#[tokio::test]
+async fn a_finish_reason_and_the_cost_are_those_of_the_model() {
+    for (finish, word) in [(Finish::Stop, "stop"), (Finish::ContentFilter, "content_filter")] {
+        let server = Server::start(ScriptedModel::new(move |_, _| Ok(ModelReply { finish, ..says("so") }))).await;
+        let (_, done) = server.post(CHAT, ask(json!({}))).await;
+        assert_eq!(done["choices"][0]["finish_reason"], word, "{done}");
+        let details = &done["usage"]["prompt_tokens_details"]["cached_tokens"];
+        assert!(details.is_u64() && done["usage"]["completion_tokens_details"]["reasoning_tokens"].is_u64(), "{done}");
+        let streamed = ask(json!({"stream": true}));
+        let text = server.request(Method::POST, CHAT).json(&streamed).send().await.unwrap().text().await.unwrap();
+        let ends: Vec<Value> = sse(&text).iter().filter_map(|e| serde_json::from_str(&e.2).ok()).collect();
+        assert!(ends.iter().any(|c: &Value| c["choices"][0]["finish_reason"] == word), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_a_form_is_asked_for_once_more_and_else_fails_honestly() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});
+    let mending = ScriptedModel::new(|request, _| {
+        let is_mending = request.options.tool_choice == Some(ToolChoice::None);
+        Ok(says(if is_mending { "```json\n{\"n\": 3}\n```" } else { "Three." }))
+    });
+    let server = Server::start(mending).await;
+    let (status, done) = server.post(CHAT, ask(json!({"response_format": format}))).await;
+    assert_eq!((status, &done["choices"][0]["message"]["content"]), (200, &json!("{\"n\": 3}")), "{done}");
+    let streamed = ask(json!({"response_format": format, "stream": true}));
+    let text = server.request(Method::POST, CHAT).json(&streamed).send().await.unwrap().text().await.unwrap();
+    assert!(text.contains("{\\\"n\\\": 3}") && !text.contains("Three."), "only what fits is given: {text}");
+
+    let stubborn = Server::start(ScriptedModel::saying("Three.")).await;
+    let (status, error) = stubborn.post(CHAT, ask(json!({"response_format": format}))).await;
+    assert!(status >= 500 && error["error"]["message"].as_str().unwrap().contains("form"), "{error}");
+    assert_eq!(stubborn.model.call_count(), 2, "once, and once more");
+    let unusable = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "text"}}});
+    let (status, error) = stubborn.post(CHAT, ask(json!({"response_format": unusable}))).await;
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("response_format.json_schema.schema")));
+}
+
+#[tokio::test]
+async fn a_client_runs_its_own_tools_and_brings_their_results() {
+    let server = Server::start(weatherman()).await;
+    let mut messages =
+        vec![json!({"role": "system", "content": "Be kind."}), json!({"role": "user", "content": "Weather?"})];
+    let body = json!({"model": "annie", "messages": messages, "tools": tools(), "tool_choice": "auto"});
+    let (status, asked) = server.post(CHAT, body.clone()).await;
+    let choice = &asked["choices"][0];
+    assert_eq!((status, &choice["finish_reason"]), (200, &json!("tool_calls")), "{asked}");
+    assert_eq!(choice["message"]["content"], Value::Null);
+    let call = &choice["message"]["tool_calls"][0];
+    assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("weather")));
+    assert_eq!(
+        serde_json::from_str::<Value>(call["function"]["arguments"].as_str().unwrap()).unwrap()["city"],
+        "Prague"
+    );
+
+    messages.push(choice["message"].clone());
+    messages.push(json!({"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}));
+    let (_, told) = server.post(CHAT, json!({"model": "annie", "messages": messages, "tools": tools()})).await;
+    assert_eq!(told["choices"][0]["message"]["content"], "It is 21 degrees.", "{told}");
+    assert_eq!(told["choices"][0]["finish_reason"], "stop");
+
+    let first = server.model.requests().remove(0);
+    assert_eq!(first.tools.len(), 1, "the client's tools alone");
+    assert_eq!(first.system.len(), 1, "the client's instructions alone");
+
+    let mut streamed = body;
+    streamed["stream"] = true.into();
+    let text = server.request(Method::POST, CHAT).json(&streamed).send().await.unwrap().text().await.unwrap();
+    let chunks: Vec<Value> = sse(&text).iter().filter_map(|e| serde_json::from_str(&e.2).ok()).collect();
+    let delta = chunks.iter().find_map(|c| c["choices"][0]["delta"].get("tool_calls").cloned()).expect("a call");
+    assert_eq!((&delta[0]["index"], &delta[0]["function"]["name"]), (&json!(0), &json!("weather")));
+    assert!(chunks.iter().any(|c| c["choices"][0]["finish_reason"] == "tool_calls"));
+}
+
+#[tokio::test]
+async fn a_request_with_tools_that_is_sent_again_under_its_key_is_answered_again_and_not_run_again() {
+    let server = Server::start(weatherman()).await;
+    let body = ask(json!({"tools": tools()}));
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        let request = server.request(Method::POST, CHAT).header("idempotency-key", "k-1").json(&body);
+        answers.push(request.send().await.unwrap().json::<Value>().await.unwrap());
+    }
+    assert_eq!(answers[0]["id"], answers[1]["id"]);
+    assert_eq!(answers[0]["choices"], answers[1]["choices"]);
+    assert_eq!(server.model.call_count(), 1);
+}
+
+#[tokio::test]
+async fn a_conversation_that_a_provider_would_refuse_is_refused() {
+    let server = Server::start(echo()).await;
+    let user = json!({"role": "user", "content": "x"});
+    let call = json!({"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]});
+    let many: Vec<Value> =
+        (0..129).map(|n| json!({"type": "function", "function": {"name": format!("f{n}")}})).collect();
+    let huge = json!([{"type": "function", "function": {"name": "f", "description": "x".repeat(20_000)}}]);
+    for (body, field) in [
+        (json!({"messages": [{"role": "wizard", "content": "x"}]}), "messages[0].role"),
+        (
+            json!({"messages": [user, {"role": "tool", "tool_call_id": "c", "content": "3"}]}),
+            "messages[1].tool_call_id",
+        ),
+        (json!({"messages": [user, call, user], "tools": tools()}), "messages[2]"),
+        (json!({"messages": [user, call], "tools": tools()}), "messages"),
+        (json!({"messages": [user], "tools": many}), "tools"),
+        (json!({"messages": [user], "tools": huge}), "tools[0].function.description"),
+    ] {
+        let (status, error) = server.post(CHAT, ask(body)).await;
+        assert_eq!((status, &error["error"]["param"]), (400, &json!(field)), "{error}");
+    }
+    assert_eq!(server.model.call_count(), 0);
+}
+
+#[tokio::test]
+async fn annies_skills_are_offered_beside_the_clients_tools_only_if_asked() {
+    let server = Server::start(weatherman()).await;
+    let body = ask(json!({"tools": tools(), "metadata": {"annie_skills": "on"}}));
+    let (status, asked) = server.post(CHAT, body).await;
+    assert_eq!((status, &asked["choices"][0]["finish_reason"]), (200, &json!("tool_calls")), "{asked}");
+    let names: Vec<String> = server.model.requests().remove(0).tools.into_iter().map(|t| t.name).collect();
+    assert!(names.len() > 1 && names.contains(&"weather".to_owned()), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_stateless_call_leaves_no_conversation_in_lists_and_no_engine_in_memory() {
+    let server = Server::start(echo()).await;
+    server.post(CHAT, ask(json!({}))).await;
+    let named = server.request(Method::POST, CHAT).header("x-annie-conversation", "kept").json(&ask(json!({})));
+    assert!(named.send().await.unwrap().status().is_success());
+    let listed = async |query: &str| -> usize {
+        let (_, list) = server.get(&format!("/api/v1/conversations{query}")).await;
+        list["conversations"].as_array().unwrap().len()
+    };
+    assert_eq!((listed("").await, listed("?stateless=true").await), (1, 2));
+    let engines = async || {
+        let (_, tree) = server.get("/api/v1/actors").await;
+        tree.to_string().matches("/conversations/engine:").count()
+    };
+    let gone = async { while engines().await != 1 {} };
+    tokio::time::timeout(PATIENCE, gone).await.expect("the stateless call's engine leaves memory");
+}
+
+#[tokio::test]
+async fn what_is_not_offered_is_missing_in_openais_shape() {
+    let server = Server::start(echo()).await;
+    let (status, error) = server.post("/v1/completions", json!({"model": "annie", "prompt": "x"})).await;
+    assert_eq!(status, 404);
+    assert!(error["error"]["message"].is_string() && error["error"]["type"] == "invalid_request_error", "{error}");
+}
+
+#[tokio::test]
+async fn embeddings_are_passed_through_where_a_backend_makes_them() {
+    const PATH: &str = "/v1/embeddings";
+    let server = Server::start(echo().embedding("vectors")).await;
+    for model in ["annie", "vectors"] {
+        let body = json!({"model": model, "input": ["a", "b"], "encoding_format": "base64", "dimensions": 2});
+        let (status, made) = server.post(PATH, body).await;
+        assert_eq!((status, &made["data"][0]["embedding"]), (200, &json!([0.5, 1.0])), "{made}");
+        assert_eq!(made["asked"], json!({"input": ["a", "b"], "encoding_format": "base64", "dimensions": 2}));
+    }
+    for (body, status, field) in [
+        (json!({"model": "ada", "input": "x"}), 404, "model"),
+        (json!({"model": "annie", "input": ""}), 400, "input"),
+        (json!({"model": "annie"}), 400, "input"),
+        (json!({"model": "annie", "input": ["a", 1]}), 400, "input"),
+        (json!({"model": "annie", "input": vec!["a"; 2_049]}), 400, "input"),
+        (json!({"model": "annie", "input": "x", "dimensions": 0}), 400, "dimensions"),
+        (json!({"model": "annie", "input": "x", "encoding_format": "hex"}), 400, "encoding_format"),
+    ] {
+        let (got, error) = server.post(PATH, body).await;
+        assert_eq!((got, &error["error"]["param"]), (status, &json!(field)), "{error}");
+    }
+    let none = Server::start(echo()).await;
+    let (status, error) = none.post(PATH, json!({"model": "annie", "input": "x"})).await;
+    assert_eq!((status, &error["error"]["code"]), (400, &json!("unsupported_parameter")), "{error}");
+}
+
+#[tokio::test]
+async fn a_posted_conversation_has_a_limit() {
+    let limits = DoorLimits { body_bytes_max: 4 * 1024 * 1024, ..DoorLimits::default() };
+    let server = Server::with(echo(), limits).await;
+    let long = json!([{"role": "user", "content": "x".repeat(1_100_000)}]);
+    let (status, error) = server.post(CHAT, json!({"model": "annie", "messages": long, "tools": tools()})).await;
+    assert!(status == 400 && error["error"]["message"].as_str().unwrap().contains("at most"), "{error}");
+}
+
+// Responses.
+
+const RESPONSES: &str = "/v1/responses";
+
+fn response_tools() -> Value {
+    let function = tools()[0]["function"].clone();
+    json!([{"type": "function", "name": function["name"], "parameters": function["parameters"], "strict": false}])
+}
+
+#[tokio::test]
+async fn a_response_is_an_answer_and_the_next_goes_on_from_it() {
+    let server = Server::start(echo()).await;
+    let (status, first) =
+        server.post(RESPONSES, json!({"model": "annie", "input": "one", "instructions": "Be kind."})).await;
+    assert_eq!((status, &first["object"], &first["status"]), (200, &json!("response"), &json!("completed")), "{first}");
+    assert_eq!(first["output"][0]["content"][0]["text"], "You said: one");
+    assert!(first["usage"]["input_tokens_details"]["cached_tokens"].is_u64());
+    let next = json!({"model": "annie", "input": [{"role": "user", "content": [{"type": "input_text", "text": "two"}]}],
+        "previous_response_id": first["id"]});
+    let (_, second) = server.post(RESPONSES, next).await;
+    assert_eq!(second["output"][0]["content"][0]["text"], "You said: two", "{second}");
+    let requests = server.model.requests();
+    assert!(serde_json::to_string(&requests[1].messages).unwrap().contains("You said: one"));
+    assert!(serde_json::to_string(&requests[0].system).unwrap().contains("Be kind."));
+    let lost = json!({"model": "annie", "input": "x", "previous_response_id": "resp_0"});
+    let (status, error) = server.post(RESPONSES, lost).await;
+    assert_eq!((status, &error["error"]["param"]), (404, &json!("previous_response_id")));
+}
+
+#[tokio::test]
+async fn a_response_hands_over_calls_and_takes_their_results_by_its_id_or_by_the_items() {
+    let server = Server::start(weatherman()).await;
+    let begin = json!({"model": "annie", "input": "Weather?", "tools": response_tools()});
+    let (_, asked) = server.post(RESPONSES, begin).await;
+    let call = &asked["output"][0];
+    assert_eq!((&call["type"], &call["name"]), (&json!("function_call"), &json!("weather")), "{asked}");
+    let result = json!({"type": "function_call_output", "call_id": call["call_id"], "output": "21 degrees"});
+    for body in [
+        json!({"model": "annie", "input": [result], "previous_response_id": asked["id"], "tools": response_tools()}),
+        json!({"model": "annie", "input": [{"role": "user", "content": "Weather?"}, call, result], "tools": response_tools()}),
+    ] {
+        let (status, told) = server.post(RESPONSES, body).await;
+        assert_eq!((status, &told["output"][0]["content"][0]["text"]), (200, &json!("It is 21 degrees.")), "{told}");
+    }
+    for (body, field) in [
+        (json!({"input": [result]}), "input[0].call_id"),
+        (json!({"input": [{"role": "wizard", "content": "x"}]}), "input[0].role"),
+        (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type"),
+        (json!({"input": 3}), "input"),
+        (json!({"input": "x", "tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (json!({"input": "x", "background": true}), "background"),
+        (json!({"input": "x", "temperature": "hot"}), "temperature"),
+    ] {
+        let mut body = body;
+        body["model"] = "annie".into();
+        let (status, error) = server.post(RESPONSES, body).await;
+        assert_eq!((status, &error["error"]["param"]), (400, &json!(field)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_response_has_its_events_in_order_and_numbered() {
+    let server = Server::start(weatherman()).await;
+    let stream = async |body: Value| -> Vec<Value> {
+        let text = server.request(Method::POST, RESPONSES).json(&body).send().await.unwrap().text().await.unwrap();
+        sse(&text).iter().map(|e| serde_json::from_str(&e.2).unwrap()).collect()
+    };
+    let kinds = |events: &[Value]| -> Vec<String> {
+        let mut kinds: Vec<String> =
+            events.iter().map(|e| e["type"].as_str().unwrap().replace("response.", "")).collect();
+        kinds.dedup();
+        kinds
+    };
+    let words =
+        stream(json!({"model": "annie", "input": "21 degrees", "stream": true, "tools": response_tools()})).await;
+    assert_eq!(
+        kinds(&words),
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            "completed"
+        ]
+    );
+    let delta: String = words.iter().filter_map(|e| e["delta"].as_str()).collect();
+    assert_eq!(delta, "It is 21 degrees.");
+    assert_eq!(words.last().unwrap()["response"]["output"][0]["content"][0]["text"], "It is 21 degrees.");
+    let numbers: Vec<u64> = words.iter().map(|e| e["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..words.len() as u64).collect::<Vec<_>>());
+    let called =
+        stream(json!({"model": "annie", "input": "Weather?", "stream": true, "tools": response_tools()})).await;
+    assert_eq!(
+        kinds(&called),
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "function_call_arguments.delta",
+            "function_call_arguments.done",
+            "output_item.done",
+            "completed"
+        ]
+    );
+    assert_eq!(called.last().unwrap()["response"]["output"][0]["name"], "weather");
+}
