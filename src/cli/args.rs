@@ -188,6 +188,9 @@ pub struct RunLimited {
     /// Give up if this is not the process that started it
     #[arg(long, value_name = "PID")]
     pub parent: Option<i32>,
+    /// Tell through this descriptor of the parent that the program never began
+    #[arg(long, value_name = "FD", requires = "parent")]
+    pub tell_fd: Option<i32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,

@@ -2,9 +2,11 @@
 //! program that is a backend is started through this, so that the kernel holds it to its limits and nothing of it outlives
 //! Annie, however she ends. People have no use for it.
 //!
-//! The program runs in this process's own group, and so does what it starts in turn. A death signal of the kernel would
-//! reach the program alone, and come too early where the thread that started it ends before its process does: so this
-//! watches its parent and ends the whole group.
+//! A death signal of the kernel would reach the program alone, and come too early where the thread that started it ends
+//! before its process does: so this watches its parent. It is a subreaper, so that whatever the program starts stays below
+//! it, also what leaves the process group, and ends all of that with the program or the parent.
+//!
+//! The program may end with any exit code, this process mirrors it. That the program never began is told over a pipe.
 
 use std::{
     io,
@@ -16,12 +18,13 @@ use std::{
     process::{Child, Command, ExitCode, ExitStatus},
 };
 
+use annie_llm::{children_of, end_descendants};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags},
     process::{
-        Pid, PidfdFlags, Resource, Rlimit, Signal, getpgrp, getpid, getppid, getrlimit, kill_process,
-        kill_process_group, pidfd_open, setpgid, setrlimit,
+        Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, getppid,
+        getrlimit, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setpgid, setrlimit, waitid, waitpid,
     },
 };
 
@@ -44,28 +47,49 @@ const LOOK_OFTEN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Runs the program to its end, or says why not.
 pub fn run(console: &Console, wish: &RunLimited) -> ExitCode {
     let Some((program, args)) = wish.command.split_first() else { return ExitCode::from(FAILED) };
-    // Made before memory may be scarce.
+    // Opened and made before files and memory may be scarce.
+    let tell = open_tell(wish);
     let mut command = Command::new(program);
     command.args(args);
     if let Err(e) = limit(wish) {
         console.error(&Failure::new(Exit::Failure, format!("cannot set a limit: {e}")));
+        tell_that_it_never_began(tell);
         return ExitCode::from(FAILED);
     }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
             console.error(&Failure::new(Exit::Failure, format!("cannot run {}: {e}", Path::new(program).display())));
+            tell_that_it_never_began(tell);
             return ExitCode::from(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
     match attend(&mut child, wish.parent) {
-        Ok(Some(status)) => end_like(status),
+        Ok(Some(status)) => {
+            end_descendants(getpid());
+            end_like(status)
+        }
         Ok(None) => end_all(&mut child),
         Err(e) => {
             console
                 .error(&Failure::new(Exit::Failure, format!("cannot wait for {}: {e}", Path::new(program).display())));
             end_all(&mut child)
         }
+    }
+}
+
+/// The pipe to the parent. The program does not inherit it. Where it cannot be opened nothing is told, and the parent takes a
+/// failure for one in the middle of the work.
+fn open_tell(wish: &RunLimited) -> Option<OwnedFd> {
+    let (parent, fd) = (wish.parent?, wish.tell_fd?);
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(format!("/proc/{parent}/fd/{fd}"), flags, Mode::empty()).ok()
+}
+
+fn tell_that_it_never_began(tell: Option<OwnedFd>) {
+    if let Some(tell) = tell {
+        // A parent that is gone does not need to know.
+        let _ = rustix::io::write(&tell, b"N");
     }
 }
 
@@ -77,6 +101,8 @@ fn limit(wish: &RunLimited) -> io::Result<()> {
     if getpgrp() != getpid() {
         setpgid(None, None)?;
     }
+    // What the program starts and leaves behind becomes a child of this process.
+    set_child_subreaper(Some(getpid()))?;
     lower(Resource::Core, Some(0), 0)?;
     lower(Resource::Nofile, wish.files, 0)?;
     lower(Resource::Nproc, wish.procs, 0)?;
@@ -119,12 +145,27 @@ fn attend(child: &mut Child, parent: Option<i32>) -> io::Result<Option<ExitStatu
         if !is_under(parent) {
             return Ok(None);
         }
+        reap_orphans(child);
         let mut fds: Vec<PollFd<'_>> =
             told.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+    }
+}
+
+/// Takes the ends of processes that the program left behind, so that they do not fill the process table. The program's own
+/// end is taken by whoever waits for the program.
+fn reap_orphans(program: &Child) {
+    let any_has_ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if !matches!(waitid(WaitId::All, any_has_ended), Ok(Some(_))) {
+        return;
+    }
+    let is_program = |pid: &Pid| pid.as_raw_nonzero().get().unsigned_abs() == program.id();
+    for orphan in children_of(getpid()).into_iter().filter(|pid| !is_program(pid)) {
+        // One that lives stays.
+        let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
     }
 }
 
@@ -141,8 +182,8 @@ fn end_like(status: ExitStatus) -> ExitCode {
 
 /// Ends the program, whatever it has started, and this process.
 fn end_all(child: &mut Child) -> ExitCode {
-    // It may have left the group.
     let _ = child.kill();
+    end_descendants(getpid());
     let _ = kill_process_group(getpgrp(), Signal::KILL);
     ExitCode::from(FAILED)
 }

@@ -12,8 +12,12 @@ use annie_core::{
     ports::Model,
 };
 use annie_llm::{CommandConfig, CommandModel, ProcessLimits};
+use serde_json::{Value, json};
 
-use crate::world::eventually;
+use crate::{
+    server::{Server, Sse},
+    world::eventually,
+};
 
 const ANNIE: &str = env!("CARGO_BIN_EXE_annie");
 
@@ -84,7 +88,20 @@ async fn a_program_that_is_not_there_never_began() {
     };
     let error = ask(config, "x").await.expect_err("no program");
     assert_eq!(error.kind, ModelErrorKind::Unavailable);
-    assert!(error.detail.contains("cannot run") && error.detail.contains("127"), "{error}");
+    assert!(error.detail.contains("it never began") && error.detail.contains("cannot run"), "{error}");
+}
+
+#[tokio::test]
+async fn program_that_ends_with_the_exit_code_of_a_failed_exec_has_begun() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let effects = folder.path().join("effects");
+    for code in [125, 126, 127] {
+        let script = format!("echo {code} >> {}; exit {code}", effects.display());
+        let error = run(folder.path(), &script, "x", ProcessLimits::default()).await.expect_err("an exit code");
+        // Anything but `unavailable`, after which another backend may be asked.
+        assert_eq!(error.kind, ModelErrorKind::Truncated, "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&effects).expect("the effects"), "125\n126\n127\n");
 }
 
 /// The first letter of its state and its name, while it is there.
@@ -117,6 +134,121 @@ async fn a_program_and_what_it_started_die_with_whoever_started_it() {
         eventually("the program is gone", async || is_gone().then_some(())).await;
     }
     drop(stdout);
+}
+
+/// A server whose only backend is a program that runs this script, and the file in which the script counts its effects.
+struct Programmed {
+    server: Server,
+    work: tempfile::TempDir,
+    _data: tempfile::TempDir,
+}
+
+impl Programmed {
+    async fn start(script: &str) -> Self {
+        let (work, data) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let file = work.path().join("agent");
+        std::fs::write(&file, format!("echo effect >> effects\n{script}\n")).expect("written");
+        let config = format!(
+            "[[backend]]\nname = \"agent\"\nkind = \"command\"\nprogram = \"/bin/sh\"\nargs = [{file:?}]\nfolder = {:?}\n\
+             env_pass = [\"PATH\"]\n",
+            work.path()
+        );
+        let path = data.path().join("annie.toml");
+        std::fs::write(&path, config).expect("the configuration is written");
+        let server = Server::start(data.path(), &["--config", path.to_str().expect("a path")], &[]).await;
+        Self { server, work, _data: data }
+    }
+
+    fn effects(&self) -> usize {
+        std::fs::read_to_string(self.work.path().join("effects")).unwrap_or_default().lines().count()
+    }
+
+    async fn say(&self, body: &Value) -> Value {
+        let (status, said) = self.server.post("/api/v1/messages", body).await.expect("the server answers");
+        assert_eq!(status, 202, "{said}");
+        said
+    }
+
+    /// The event that ends the conversation's first task.
+    async fn last_word(&self, said: &Value) -> Sse {
+        let conversation = said["conversation_id"].as_str().expect("an id");
+        let log = self.server.stream(conversation, 0, |seen| seen.iter().any(Sse::is_final)).await;
+        log.into_iter().find(Sse::is_final).expect("a final event")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_that_exits_127_after_its_effect_is_not_run_again_and_its_user_is_told() {
+    let programmed = Programmed::start("a-command-that-is-not-there").await;
+    let said = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
+    let last = programmed.last_word(&said).await;
+    assert!(last.data["text"].as_str().is_some_and(|t| t.contains("may have taken effect")), "{last:?}");
+    let task = format!("/api/v1/tasks/{}", said["task_id"].as_str().expect("an id"));
+    let task = programmed.server.get(&task).await.expect("answered").1;
+    assert_eq!((task["status"].as_str(), task["error"].as_str()), (Some("failed"), Some("model_in_doubt")), "{task}");
+    assert_eq!(programmed.effects(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_after_the_effect_of_a_program_says_what_may_have_happened() {
+    let programmed = Programmed::start("exec tail -f /dev/null").await;
+    let said = programmed.say(&json!({"text": "commit what has changed"})).await;
+    eventually("the effect", async || (programmed.effects() == 1).then_some(())).await;
+    let cancel = format!("/api/v1/tasks/{}/cancel", said["task_id"].as_str().expect("an id"));
+    assert_eq!(programmed.server.post(&cancel, &json!({})).await.expect("answered").0, 200);
+    let last = programmed.last_word(&said).await;
+    let text = last.data["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("Cancelled.") && text.contains("May or may not have happened:"), "{text}");
+}
+
+/// Whether a process lives, and is not only waiting to be reaped.
+fn is_alive(pid: &str) -> bool {
+    process(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'))
+}
+
+/// A script that leaves its session and its parent behind, writes its process id to `pid`, and runs for long.
+const LEAVES: &str = "setsid sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 1000' > /dev/null 2>&1 &
+while ! [ -e pid ]; do :; done\n";
+
+#[tokio::test]
+async fn child_that_called_setsid_ends_with_its_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let reply = run(folder.path(), &format!("{LEAVES}echo done"), "x", ProcessLimits::default()).await;
+    assert_eq!(reply.expect("a reply").text, "done");
+    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("its process id");
+    eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
+}
+
+#[tokio::test]
+async fn child_that_called_setsid_ends_with_a_dropped_round() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pid");
+    let script = format!("{LEAVES}touch ready; sleep 1000");
+    let ready = eventually("the child runs", async || folder.path().join("ready").exists().then_some(()));
+    tokio::select! {
+        reply = run(folder.path(), &script, "x", ProcessLimits::default()) => panic!("it ended: {reply:?}"),
+        () = ready => {}
+    }
+    let pid = std::fs::read_to_string(file).expect("its process id");
+    eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
+}
+
+#[tokio::test]
+async fn child_that_called_setsid_ends_when_the_parent_of_the_shim_is_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = format!("{LEAVES}touch ready; sleep 1000");
+    let script = r#""$0" run-limited --parent $$ -- /bin/sh -c "$1" & wait"#;
+    let mut parent = Command::new("/bin/sh")
+        .args(["-c", script, ANNIE, &program])
+        .current_dir(folder.path())
+        .spawn()
+        .expect("a shell");
+    eventually("the child runs", async || folder.path().join("ready").exists().then_some(())).await;
+    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("its process id");
+    assert!(is_alive(pid.trim()));
+    parent.kill().expect("killed");
+    parent.wait().expect("gone");
+    eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
 }
 
 #[test]

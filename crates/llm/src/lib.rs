@@ -13,7 +13,7 @@ mod secret;
 mod wire;
 
 pub use client::OpenAiModel;
-pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits};
+pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits, children_of, end_descendants};
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
 pub use offline::OfflinePlanner;

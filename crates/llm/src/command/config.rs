@@ -67,7 +67,8 @@ pub struct CommandConfig {
     pub name: String,
     /// The program, by its whole path.
     pub program: PathBuf,
-    /// Its arguments. `{prompt}` in one of them is the prompt; without it the prompt goes to stdin.
+    /// Its arguments. Without `{prompt}` in one of them the prompt goes to stdin. With it the prompt is on the command line,
+    /// which every user of the machine may read.
     pub args: Vec<String>,
     /// The folder it works in, by its whole path.
     pub folder: PathBuf,
@@ -85,8 +86,8 @@ pub struct CommandConfig {
     pub prompt_bytes_max: usize,
     /// What the kernel enforces on it.
     pub limits: ProcessLimits,
-    /// What its failures mean; the first that fits counts. What fits none is `truncated`:
-    /// it began and did not come to its end.
+    /// What its failures mean; the first that fits counts, and is the operator's word that the program had no effect then.
+    /// What fits none is `truncated`: it began and did not come to its end.
     pub failures: Vec<FailureWords>,
     /// The program that sets limits and then becomes the other: `annie` itself. Not a setting of people; without it there
     /// are no limits of the kernel, and the program outlives an Annie that is killed.
@@ -99,7 +100,7 @@ impl Default for CommandConfig {
         Self {
             name: "command".to_owned(),
             program: PathBuf::new(),
-            args: vec![PROMPT.to_owned()],
+            args: Vec::new(),
             folder: PathBuf::new(),
             env_pass: ["PATH", "HOME", "LANG", "TZ"].map(str::to_owned).into(),
             env: BTreeMap::new(),

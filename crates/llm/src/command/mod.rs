@@ -6,8 +6,10 @@
 mod config;
 mod group;
 mod outcome;
+mod pipe;
 mod prompt;
 mod run;
+mod tree;
 
 use std::{ffi::OsString, fmt, path::Path};
 
@@ -17,6 +19,7 @@ use annie_core::{
 };
 
 pub use config::{CommandConfig, FailureWords, ProcessLimits};
+pub use tree::{children_of, end_descendants};
 
 use crate::error::LlmError;
 
@@ -47,14 +50,20 @@ impl CommandModel {
         &self.config
     }
 
-    /// The program to start and its arguments: the program itself, or the shim that limits itself, runs it and ends it when this process is gone.
-    fn argv(&self, prompt: &str) -> (OsString, Vec<OsString>) {
+    /// The program to start and its arguments: the program itself, or the shim that limits itself, runs it and ends it when
+    /// this process is gone. `tell` is the descriptor of this process through which the shim tells that the program never
+    /// began.
+    fn argv(&self, prompt: &str, tell: Option<i32>) -> (OsString, Vec<OsString>) {
         let arguments = prompt::fill(&self.config.args, prompt);
         let Some(shim) = &self.config.shim else { return (self.config.program.clone().into(), arguments) };
         let mut all = vec![OsString::from("run-limited")];
         all.extend(self.config.limits.flags());
         all.push("--parent".into());
         all.push(std::process::id().to_string().into());
+        if let Some(tell) = tell {
+            all.push("--tell-fd".into());
+            all.push(tell.to_string().into());
+        }
         all.push("--".into());
         all.push(self.config.program.clone().into());
         all.extend(arguments);

@@ -10,9 +10,6 @@ use super::{
     run::{Broken, Complaint, Said},
 };
 
-/// The exit codes by which the shim says that it did not run the program.
-const SHIM_FAILED: std::ops::RangeInclusive<i32> = 125..=127;
-
 /// The reply of a run that went well. A program counts no tokens.
 pub(super) fn reply(config: &CommandConfig, said: &Said) -> Result<ModelReply, ModelError> {
     let text = String::from_utf8_lossy(&said.reply.bytes).trim_end().to_owned();
@@ -29,9 +26,13 @@ pub(super) fn reply(config: &CommandConfig, said: &Said) -> Result<ModelReply, M
     })
 }
 
-/// The failure of a run that ended with a code or by a signal. It began, and what it did until then nobody knows: unless
-/// the settings know better it is not `unavailable`, which says that another may be asked.
-pub(super) fn failed(config: &CommandConfig, status: ExitStatus, said: &Said) -> ModelError {
+/// The failure of a run that ended with a code or by a signal. Unless the shim says that the program never began, it may
+/// have had an effect, whatever its exit code: unless the settings know better it is not `unavailable`, which says that
+/// another may be asked.
+pub(super) fn failed(config: &CommandConfig, status: ExitStatus, never_began: bool, said: &Said) -> ModelError {
+    if never_began {
+        return error(config, ModelErrorKind::Unavailable, "it never began", said);
+    }
     if let Some(signal) = status.signal() {
         let is_out_of_time = signal == Signal::XCPU.as_raw();
         let kind = if is_out_of_time { ModelErrorKind::Timeout } else { ModelErrorKind::Truncated };
@@ -45,9 +46,7 @@ pub(super) fn failed(config: &CommandConfig, status: ExitStatus, said: &Said) ->
         let by_words = f.contains.as_ref().is_none_or(|c| words.iter().any(|w| w.contains(&c.to_lowercase())));
         by_code && by_words
     });
-    let never_began = config.shim.is_some() && SHIM_FAILED.contains(&code) && said.reply.bytes.is_empty();
-    let otherwise = if never_began { ModelErrorKind::Unavailable } else { ModelErrorKind::Truncated };
-    let kind = known.map_or(otherwise, |f| f.kind);
+    let kind = known.map_or(ModelErrorKind::Truncated, |f| f.kind);
     error(config, kind, &format!("it ended with exit code {code}"), said)
 }
 

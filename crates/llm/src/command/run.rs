@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{CommandModel, group::Group, outcome, prompt};
+use super::{CommandConfig, CommandModel, group::Group, outcome, pipe::NeverBegan, prompt};
 
 /// How long the pipes may stay open after the group has ended, in milliseconds: somebody who left the group may hold them.
 const PIPES_MS_MAX: u64 = 500;
@@ -83,14 +83,18 @@ pub(super) async fn run(
         let detail = format!("the prompt has {} bytes, {} are allowed", prompt.len(), config.prompt_bytes_max);
         return Err(ModelError::new(ModelErrorKind::Overflow, detail));
     }
-    let mut child = start(model, &prompt)?;
-    // From here on, whatever ends this future ends the whole group.
-    let mut group = Group::of(&child);
+    let never_began = config.shim.is_some().then(NeverBegan::new).transpose().map_err(|e| cannot_start(config, &e))?;
+    let mut child = start(model, &prompt, never_began.as_ref())?;
+    // From here on, whatever ends this future ends the whole group and what left it.
+    let mut group = Group::of(&child, config.shim.is_some());
     let mut said = Said::default();
     let by_stdin = (!config.is_prompt_an_argument()).then_some(prompt);
     let limit = Duration::from_millis(config.run_ms_max);
     let work = attend(model, &mut child, &mut group, &mut said, by_stdin, &drafts);
     let ended = timeout(limit, work).await.unwrap_or(Err(Broken::Late));
+    if ended.is_ok() {
+        group.leader_has_ended();
+    }
     group.kill();
     if ended.is_err() {
         // Waited for, so that no dead entry stays in the process table.
@@ -101,14 +105,17 @@ pub(super) async fn run(
             said.reply.show(&drafts, true);
             outcome::reply(config, &said)
         }
-        Ok(status) => Err(outcome::failed(config, status, &said)),
+        Ok(status) => {
+            let never_began = never_began.is_some_and(|pipe| pipe.is_told());
+            Err(outcome::failed(config, status, never_began, &said))
+        }
         Err(why) => Err(outcome::broken(config, &why, &said)),
     }
 }
 
-fn start(model: &CommandModel, prompt: &str) -> Result<Child, ModelError> {
+fn start(model: &CommandModel, prompt: &str, never_began: Option<&NeverBegan>) -> Result<Child, ModelError> {
     let config = &model.config;
-    let (program, args) = model.argv(prompt);
+    let (program, args) = model.argv(prompt, never_began.map(NeverBegan::descriptor));
     let stdin = if config.is_prompt_an_argument() { Stdio::null() } else { Stdio::piped() };
     let started = Command::new(program)
         .args(args)
@@ -121,10 +128,11 @@ fn start(model: &CommandModel, prompt: &str) -> Result<Child, ModelError> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    started.map_err(|e| {
-        let detail = format!("cannot start {}: {e}", config.program.display());
-        ModelError::new(ModelErrorKind::Unavailable, detail)
-    })
+    started.map_err(|e| cannot_start(config, &e))
+}
+
+fn cannot_start(config: &CommandConfig, why: &std::io::Error) -> ModelError {
+    ModelError::new(ModelErrorKind::Unavailable, format!("cannot start {}: {why}", config.program.display()))
 }
 
 /// Feeds it and listens to it until it has ended. What it leaves running in its group ends with it.
@@ -151,6 +159,7 @@ async fn attend(
         // It may close its pipes and go on.
         done = &mut work => { done?; child.wait().await.map_err(Broken::Lost) }
         status = child.wait() => {
+            group.leader_has_ended();
             group.kill();
             if let Ok(done) = timeout(Duration::from_millis(PIPES_MS_MAX), work).await {
                 done?;

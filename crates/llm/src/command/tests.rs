@@ -261,11 +261,12 @@ fn with_a_shim_it_sets_the_limits_and_runs_the_program() {
         c.limits.cpu_s_max = Some(60);
         c.args = vec!["-p".to_owned(), "{prompt}".to_owned()];
     });
-    let (program, args) = model.argv("hello");
+    let (program, args) = model.argv("hello", Some(7));
     let me = std::process::id().to_string();
     assert_eq!(program, "/opt/annie");
-    let wanted = ["run-limited", "--cpu-s", "60", "--files", "1024", "--parent", &me, "--", "/bin/sh", "-p", "hello"];
-    assert_eq!(args, wanted.map(OsString::from));
+    let shim = ["run-limited", "--cpu-s", "60", "--files", "1024", "--parent", &me, "--tell-fd", "7", "--"];
+    let wanted = shim.into_iter().chain(["/bin/sh", "-p", "hello"]).collect::<Vec<_>>();
+    assert_eq!(args, wanted.into_iter().map(OsString::from).collect::<Vec<_>>());
 }
 
 #[test]
@@ -290,5 +291,6 @@ fn a_setting_that_does_not_fit_is_named() {
     )
     .unwrap();
     read.validate().unwrap();
-    assert!(read.is_prompt_an_argument() && !format!("{read:?}").contains("sk-hidden"));
+    assert!(!read.is_prompt_an_argument(), "by default the prompt is not on a command line");
+    assert!(!format!("{read:?}").contains("sk-hidden"));
 }
