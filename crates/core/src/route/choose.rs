@@ -54,6 +54,8 @@ pub enum Unfit {
     },
     /// The request is private, and it is not in the house.
     NotLocal,
+    /// It is a program, and neither a rule nor the user names it.
+    NotNamed,
 }
 
 impl fmt::Display for Unfit {
@@ -63,6 +65,7 @@ impl fmt::Display for Unfit {
                 write!(f, "its context of {tokens_max} tokens is too small for {tokens}")
             }
             Self::NotLocal => f.write_str("the request is private and must stay in the house"),
+            Self::NotNamed => f.write_str("it is a program, which runs only where a rule or the user names it"),
         }
     }
 }
@@ -173,12 +176,20 @@ pub fn choose(
         }
         return Ok(found.route(&meant, found.why()));
     }
-    let Some(first) = facts.iter().find(|f| unfit(f, asked).is_none()) else { return Err(found.nobody()) };
-    let others = meant.iter().copied().filter(|f| f.name != first.name);
+    let can = |f: &&BackendFacts| is_ordinary(f, facts) && unfit(f, asked).is_none();
+    let Some(first) = facts.iter().find(can) else { return Err(found.nobody()) };
+    // A rule that is only recorded names no program either.
+    let others = meant.iter().copied().filter(|f| f.name != first.name && is_ordinary(f, facts));
     let order: Vec<&BackendFacts> = std::iter::once(first).chain(others).collect();
     let route = found.route(&order, format!("the first backend that can; by the rules: {}", found.why()));
     let suggestion = (mode == RouteMode::Suggest && !route.agrees()).then(|| found.suggestion()).flatten();
     Ok(Route { suggestion, ..route })
+}
+
+/// Whether a request may go to this one though nothing names it. A program acts, and its work cannot be taken back: it never
+/// stands in for a language model by itself. Where there is nothing but programs, they are what the configuration names.
+fn is_ordinary(one: &BackendFacts, facts: &[BackendFacts]) -> bool {
+    !one.acts || facts.iter().all(|f| f.acts)
 }
 
 /// Why this one cannot take the request at all.
@@ -193,14 +204,14 @@ fn unfit(facts: &BackendFacts, asked: &Asked<'_>) -> Option<Unfit> {
 /// Those that the rule means and that can, then those that may stand in and can.
 fn meant<'f>(rule: Option<&RouteRule>, facts: &'f [BackendFacts], asked: &Asked<'_>) -> Vec<&'f BackendFacts> {
     let can = facts.iter().filter(|f| unfit(f, asked).is_none());
-    let Some(rule) = rule else { return can.collect() };
+    let Some(rule) = rule else { return can.filter(|f| is_ordinary(f, facts)).collect() };
     let (mut order, others): (Vec<&BackendFacts>, Vec<_>) = can.partition(|f| rule.to.fits(f));
     if rule.to.prefer == Preference::Cheapest {
         // The sort is stable: the first of equals stays the first.
         order.sort_by(|a, b| a.price_usd().total_cmp(&b.price_usd()));
     }
     match &rule.fallback {
-        Fallback::Allow => order.extend(others),
+        Fallback::Allow => order.extend(others.into_iter().filter(|f| is_ordinary(f, facts))),
         Fallback::Never => {}
         Fallback::Names(names) => {
             for name in names {
@@ -257,6 +268,7 @@ impl Found<'_> {
                 (Some(0), _) => None,
                 (Some(_), _) => Some(format!("`{name}` may stand in")),
                 (None, Some(why)) => Some(format!("`{name}`: {why}")),
+                (None, None) if !is_ordinary(f, self.facts) => Some(format!("`{name}`: {}", Unfit::NotNamed)),
                 (None, None) => Some(format!("`{name}` may not stand in")),
             }
         };
@@ -266,7 +278,11 @@ impl Found<'_> {
     fn nobody(&self) -> NoRoute {
         let why = |only: Option<&Target>| {
             let looked_at = self.facts.iter().filter(|f| only.is_none_or(|to| to.fits(f)));
-            looked_at.filter_map(|f| unfit(f, self.asked).map(|u| (f.name.clone(), u))).collect::<Vec<_>>()
+            let why = |f: &BackendFacts| {
+                let is_named = is_ordinary(f, self.facts) || self.rule.is_some_and(|rule| rule.to.fits(f));
+                unfit(f, self.asked).or((!is_named).then_some(Unfit::NotNamed))
+            };
+            looked_at.filter_map(|f| why(f).map(|u| (f.name.clone(), u))).collect::<Vec<_>>()
         };
         let all = why(None);
         match self.rule {

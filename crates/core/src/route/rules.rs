@@ -90,12 +90,17 @@ impl Target {
         Self { privacy: Some(Privacy::Local), ..Self::default() }
     }
 
-    /// Whether this backend is meant.
+    /// Whether this backend is meant. A program is meant by its name or by what it can do, never by its place alone.
     #[must_use]
     pub fn fits(&self, facts: &BackendFacts) -> bool {
         match &self.backend {
             Some(name) => *name == facts.name,
-            None => self.capabilities.is_subset(&facts.capabilities) && self.privacy.is_none_or(|p| p == facts.privacy),
+            None => {
+                let is_named = !facts.acts || !self.capabilities.is_empty();
+                is_named
+                    && self.capabilities.is_subset(&facts.capabilities)
+                    && self.privacy.is_none_or(|p| p == facts.privacy)
+            }
         }
     }
 }
@@ -117,7 +122,7 @@ impl fmt::Display for Target {
 /// Who may stand in when those that a rule means cannot (S3 10.4). Backends that the rule means as well always may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Fallback {
-    /// Any other, in the order of the configuration.
+    /// Any other language model, in the order of the configuration. A program stands in only where it is named.
     #[default]
     Allow,
     /// Nobody: rather fail.

@@ -102,13 +102,49 @@ fn with_one_plain_backend_everything_goes_to_it() {
 
 #[test]
 fn who_may_stand_in_and_who_may_not_is_as_the_seed_says() {
-    assert_eq!(automatic("hello").candidates, ["gpu", "coder"]);
+    assert_eq!(automatic("hello").candidates, ["gpu"], "a program stands in for nobody by itself");
     assert_eq!(automatic("https://youtu.be/x").candidates, ["coder", "gpu"]);
     assert_eq!(automatic("git status").candidates, ["coder"], "git needs the repository");
     assert_eq!(automatic("remember this").candidates, ["gpu"]);
     let voice = Asked { source: "voice", priority: Priority::Realtime, ..asked("git status") };
     let route = routed(&pool(), RouteMode::Automatic, &voice).unwrap();
     assert_eq!((route.candidates, route.rule.as_deref()), (vec!["gpu".to_owned()], Some("voice")));
+}
+
+#[test]
+fn program_runs_only_where_a_rule_a_capability_or_the_user_names_it() {
+    let mut facts = pool();
+    facts[1].privacy = Privacy::Local;
+    for text in ["hello", "search for Czech beer", "remind me to call Bob"] {
+        for mode in [RouteMode::Automatic, RouteMode::Shadow, RouteMode::Suggest] {
+            let route = routed(&facts, mode, &asked(text)).unwrap();
+            assert_eq!(route.candidates, ["gpu"], "{text}: {}", route.reason);
+            let said = "`coder`: it is a program, which runs only where a rule or the user names it";
+            assert_eq!(route.alternatives, [said]);
+        }
+    }
+    let long = Asked { tokens_estimate: 200_000, ..asked("hello") };
+    for mode in [RouteMode::Automatic, RouteMode::Shadow] {
+        let refused = routed(&facts, mode, &long).unwrap_err().to_string();
+        assert!(refused.contains("too small") && refused.contains("`coder`: it is a program"), "{refused}");
+    }
+    let rule = |fallback| RouteRule {
+        name: "hello".to_owned(),
+        when: When { any_words: vec!["hello".to_owned()], ..When::default() },
+        to: Target::backend("gpu"),
+        fallback,
+        reason: String::new(),
+    };
+    let by = |fallback| {
+        let table = RouteTable::new(vec![rule(fallback)], &facts).unwrap();
+        choose(&table, &facts, RouteMode::Automatic, &asked("hello")).unwrap().candidates
+    };
+    assert_eq!(by(Fallback::Allow), ["gpu"]);
+    assert_eq!(by(Fallback::Names(vec!["coder".to_owned()])), ["gpu", "coder"], "a rule names it");
+    assert_eq!(automatic("git status").candidates, ["coder"], "a capability names it");
+    assert_eq!(automatic("claude, hello").candidates, ["coder"], "the user names it");
+    facts.remove(0);
+    assert_eq!(routed(&facts, RouteMode::Automatic, &asked("hello")).unwrap().candidates, ["coder"], "there is no other");
 }
 
 #[test]
@@ -138,7 +174,7 @@ fn named_stand_ins_come_in_their_order_and_equals_come_first() {
 #[test]
 fn shadow_and_suggest_use_the_first_backend_and_only_say_what_the_rules_mean() {
     let shadow = routed(&pool(), RouteMode::Shadow, &asked("git status")).unwrap();
-    assert_eq!((shadow.candidates.concat().as_str(), shadow.chosen.as_deref()), ("gpucoder", Some("coder")));
+    assert_eq!((shadow.candidates.concat().as_str(), shadow.chosen.as_deref()), ("gpu", Some("coder")));
     assert!(!shadow.agrees() && shadow.suggestion.is_none() && shadow.reason.contains("rule `git`"), "{shadow:?}");
     let suggest = routed(&pool(), RouteMode::Suggest, &asked("git status")).unwrap();
     let said = suggest.suggestion.clone().unwrap();
@@ -193,7 +229,9 @@ fn what_is_private_stays_and_what_is_too_long_goes_to_who_can_hold_it() {
     assert_eq!(route.candidates, ["gpu"]);
     assert!(route.alternatives.iter().any(|a| a.contains("`coder`") && a.contains("private")), "{route:?}");
     let long = Asked { tokens_estimate: 200_000, ..asked("hello") };
-    assert_eq!(routed(&pool(), RouteMode::Shadow, &long).unwrap().candidates, ["coder"]);
+    let mut facts = pool();
+    facts[1].acts = false;
+    assert_eq!(routed(&facts, RouteMode::Shadow, &long).unwrap().candidates, ["coder"]);
 }
 
 #[test]
@@ -276,13 +314,15 @@ fn rules_survive_being_written_and_read() {
 #[test]
 fn only_failures_that_another_backend_may_not_have_are_passed_on() {
     let mut facts = pool();
+    facts.push(BackendFacts { name: "cloud".to_owned(), ..BackendFacts::default() });
+    let automatic = |text| routed(&facts, RouteMode::Automatic, &asked(text)).unwrap();
     let after = |route: &Route, facts: &[BackendFacts], kind, started| {
         let error = ModelError { after_first_token: started, ..ModelError::new(kind, "") };
         stand_ins(&route.candidates, route.primary(), &error, facts).into_iter().next()
     };
     let (hello, video) = (automatic("hello"), automatic("https://youtu.be/x"));
     for kind in [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Unavailable, Kind::Timeout, Kind::Truncated] {
-        assert_eq!(after(&hello, &facts, kind, false).as_deref(), Some("coder"), "{kind:?}");
+        assert_eq!(after(&hello, &facts, kind, false).as_deref(), Some("cloud"), "{kind:?}");
         assert_eq!(after(&hello, &facts, kind, true), None, "{kind:?} after text was shown");
     }
     for kind in [Kind::Content, Kind::InvalidRequest] {
@@ -290,11 +330,11 @@ fn only_failures_that_another_backend_may_not_have_are_passed_on() {
     }
     assert_eq!(after(&video, &facts, Kind::Timeout, false), None, "what it did would be done twice");
     assert_eq!(after(&video, &facts, Kind::RateLimited, false).as_deref(), Some("gpu"));
-    assert_eq!(after(&hello, &facts, Kind::Overflow, false).as_deref(), Some("coder"), "unknown is tried");
-    facts[1].context_tokens_max = Some(8_000);
+    assert_eq!(after(&hello, &facts, Kind::Overflow, false).as_deref(), Some("cloud"), "unknown is tried");
+    facts[2].context_tokens_max = Some(8_000);
     assert_eq!(after(&hello, &facts, Kind::Overflow, false), None);
     let failed = ModelError::new(Kind::Unavailable, "");
     let route = &hello.candidates;
-    assert_eq!(stand_ins(route, "coder", &failed, &facts), ["gpu"], "one that was busy when the round was given out");
+    assert_eq!(stand_ins(route, "cloud", &failed, &facts), ["gpu"], "one that was busy when the round was given out");
     assert!(stand_ins(route, "gone", &failed, &facts).is_empty());
 }
