@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     breaker::RunRequest,
-    effects::{ModelCall, ModelDone, SkillDone, call_model, call_skill},
+    effects::{Begin, ModelCall, ModelDone, SkillDone, call_model, call_skill},
     engine::EngineMsg,
     log_writer::{LogError, append},
     observe::{Addr, Context, Named, Node, NodeError},
@@ -225,6 +225,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     after: Vec::new(),
                     shift_ms: 0,
                     wish: Wish::default(),
+                    begin: Begin::default(),
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;

@@ -1,7 +1,13 @@
 //! One round: wait for a permit, stream, give the permit back. The permit is never held across a wait for anything else
 //! (invariant 8), and comes back even if the task is aborted.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
 
 use annie_core::{
     event::{EventBody, NewEvent, Priority},
@@ -27,6 +33,34 @@ const MARKS_MAX: u32 = 9;
 const PERSONA: &str =
     "You work for Annie, an assistant, on one task of a user. Do it, and report in words what you did.";
 
+/// Whether a round may begin on a backend that works by itself, and whether it has. Its Engine, which may end the turn at any
+/// moment, has the same one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Begin(Arc<AtomicU8>);
+
+impl Begin {
+    const OPEN: u8 = 0;
+    const BEGUN: u8 = 1;
+    const FORBIDDEN: u8 = 2;
+
+    /// The round begins now; false if it may not any more.
+    fn begin(&self) -> bool {
+        let before = self.0.compare_exchange(Self::OPEN, Self::BEGUN, Ordering::SeqCst, Ordering::SeqCst);
+        before != Err(Self::FORBIDDEN)
+    }
+
+    /// Whether it may have begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == Self::BEGUN
+    }
+
+    /// Nothing begins from here on; false if it may have begun.
+    pub(crate) fn forbid(&self) -> bool {
+        let before = self.0.compare_exchange(Self::OPEN, Self::FORBIDDEN, Ordering::SeqCst, Ordering::SeqCst);
+        before != Err(Self::BEGUN)
+    }
+}
+
 /// A round to run.
 pub(crate) struct ModelCall {
     pub task: TaskId,
@@ -48,6 +82,8 @@ pub(crate) struct ModelCall {
     pub shift_ms: i64,
     /// Taken back by whoever called, unless its permit has come.
     pub wish: Wish,
+    /// Whether it may act, and does.
+    pub begin: Begin,
 }
 
 /// What a round came to.
@@ -105,10 +141,14 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let mut is_asked = true;
+    let mut acted = false;
     let result = match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
         (Err(why), _) => unavailable(&why),
         (Ok(()), Some(endpoint)) => match prepare(wiring, call, endpoint).await {
-            Ok(handed_over) => run(wiring, call, endpoint, handed_over).await,
+            Ok(handed_over) => {
+                acted = handed_over.is_some();
+                run(wiring, call, endpoint, handed_over).await
+            }
             Err(why) => {
                 is_asked = false;
                 Err(why)
@@ -116,9 +156,14 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         },
         (Ok(()), None) => unavailable(&format!("there is no backend {backend:?}")),
     };
+    // What acted is followed by no other, however its end was lost.
+    let lost = |why: &dyn std::fmt::Display| {
+        let kind = if acted { ModelErrorKind::InDoubt } else { ModelErrorKind::Unavailable };
+        Err(ModelError::new(kind, why.to_string()))
+    };
     let result = match task_point(&wiring.env, "round", "replied").await {
         Ok(()) => result,
-        Err(why) => unavailable(&why),
+        Err(why) => lost(&why),
     };
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
     if is_asked {
@@ -129,7 +174,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     }
     let result = match task_point(&wiring.env, "round", "given_back").await {
         Ok(()) => result,
-        Err(why) => unavailable(&why),
+        Err(why) => lost(&why),
     };
     done(result, backend, ran_us / 1_000, is_asked)
 }
@@ -142,6 +187,9 @@ async fn prepare(
 ) -> Result<Option<ModelRequest>, ModelError> {
     if !endpoint.facts.acts {
         return Ok(None);
+    }
+    if !call.begin.begin() {
+        return Err(ModelError::new(ModelErrorKind::Protocol, "it was not begun: its turn has ended"));
     }
     mark_begun(wiring, call, endpoint).await?;
     Ok(Some(hand_over(call, endpoint)))

@@ -12,6 +12,7 @@ use annie_core::{
 use super::{Engine, EngineMsg, EngineState, EngineTask, act, clock, record, rest, snapshot};
 use crate::{
     conversations::ConversationsMsg,
+    effects::Begin,
     observe::{Context, NodeError},
     scheduler::Wish,
 };
@@ -34,6 +35,7 @@ pub struct Sleep {
 /// A round that this life asked for.
 pub(crate) struct Asked {
     pub wish: Wish,
+    pub begin: Begin,
     pub since: Micros,
 }
 

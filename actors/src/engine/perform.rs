@@ -10,7 +10,7 @@ use annie_core::{
 use super::{Engine, EngineMsg, EngineState, EngineTask, agents, leave::Asked};
 use crate::{
     breaker::RunRequest,
-    effects::{ModelCall, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
+    effects::{Begin, ModelCall, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
     scheduler::Wish,
 };
@@ -67,7 +67,7 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            state.asked.insert(id.clone(), Asked { wish: call.wish.clone(), since: ctx.now() });
+            state.asked.insert(id.clone(), Asked { wish: call.wish.clone(), begin: call.begin.clone(), since: ctx.now() });
             state.spawn(id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
@@ -130,5 +130,6 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         after: turn.inbound.after.clone(),
         shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
         wish: Wish::default(),
+        begin: Begin::default(),
     })
 }

@@ -7,6 +7,7 @@ use annie_core::{
     ids::{AgentId, Seq, TaskId},
     limits::TurnLimits,
     ports::{Append, AppendError, Fence},
+    turn::DirectiveId,
 };
 
 use super::{Engine, EngineMsg, EngineState, EngineTask, clock, perform, rest, snapshot};
@@ -125,6 +126,7 @@ pub(super) async fn record_all(
     state: &mut EngineState,
     mut events: Vec<NewEvent>,
 ) -> Result<(), NodeError> {
+    note_rounds_that_act(state, &events);
     for event in &events {
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
@@ -151,6 +153,20 @@ pub(super) async fn record_all(
         rest(ctx, state);
     }
     Ok(())
+}
+
+/// Before anything is decided the state learns which rounds have begun on a backend that works by itself, so that what ends
+/// their turn tells it. A round of a turn that is cancelled here begins no more.
+fn note_rounds_that_act(state: &mut EngineState, events: &[NewEvent]) {
+    for (id, asked) in &state.asked {
+        let DirectiveId::Model(task, _, round) = id else { continue };
+        let is_cancelled =
+            events.iter().any(|e| e.task == *task && matches!(e.body, EventBody::CancelRequested { .. }));
+        let acts = if is_cancelled { !asked.begin.forbid() } else { asked.begin.has_begun() };
+        if acts {
+            state.conv.round_acts(*task, *round);
+        }
+    }
 }
 
 /// Stores events that are folded already, behind those that have waited. False if another life owns the conversation now:

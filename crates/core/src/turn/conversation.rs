@@ -305,6 +305,14 @@ impl Conversation {
         self.seq = seq.max(self.seq);
     }
 
+    /// A round of this turn's main agent may have begun on a backend that works by itself. Nothing follows from it here, but
+    /// whatever ends the turn before the round ends says that its work may have taken effect.
+    pub fn round_acts(&mut self, task: TaskId, round: u32) {
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+            turn.main.round_acts(round);
+        }
+    }
+
     /// Begins the turn of a message that waits.
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
         let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };

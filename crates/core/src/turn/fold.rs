@@ -14,7 +14,7 @@ use crate::{
     ids::AgentId,
     letter::Strategy,
     message::ModelErrorKind,
-    plan::Node,
+    plan::{Node, first_line},
     time::Micros,
 };
 
@@ -154,6 +154,10 @@ impl Turn {
             return;
         }
         self.waited_for.clear();
+        if self.main.acts() && reply.calls.is_empty() {
+            // Nobody but the program itself says what it did.
+            self.main.done.push(format!("a program's work: {}", first_line(reply.text)));
+        }
         self.main.replied(reply);
         self.dispatch();
         let has_rounds = self.main.round < self.main.rounds_max;

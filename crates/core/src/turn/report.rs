@@ -106,6 +106,9 @@ impl Progress {
     fn of(turn: &Turn) -> Self {
         let mut progress = Self::default();
         progress.take_run(&turn.main);
+        if turn.main.acts() {
+            progress.in_doubt.push("the work of a program (it was under way)".to_owned());
+        }
         for node in turn.plan.nodes() {
             let mission = first_line(&node.spec.mission);
             match &node.state {

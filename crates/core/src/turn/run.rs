@@ -160,7 +160,10 @@ pub struct AgentRun {
     /// The round that was begun on a backend that works by itself and has no end yet, as the log tells: a live Engine does not
     /// read that, and waits for the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    began: Option<u32>,
+    pub(super) began: Option<u32>,
+    /// The same as the live Engine knows it, for what it tells. The log has it as `began`.
+    #[serde(skip)]
+    pub(super) acts_in: Option<u32>,
     /// How often each kind of failure came, where there is advice for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) failures: BTreeMap<String, u32>,
@@ -199,6 +202,7 @@ impl AgentRun {
             undone: Vec::new(),
             in_doubt: Vec::new(),
             began: None,
+            acts_in: None,
             failures: BTreeMap::new(),
             finish: Finish::Stop,
             declined: false,
@@ -245,6 +249,19 @@ impl AgentRun {
         took
     }
 
+    /// The current round may have begun on a backend that works by itself.
+    pub(super) fn round_acts(&mut self, round: u32) {
+        if self.awaits(round) {
+            self.acts_in = Some(round);
+        }
+    }
+
+    /// Whether the current round may have begun on a backend that works by itself, and has no end yet.
+    pub(super) fn acts(&self) -> bool {
+        let is_now = |round: Option<u32>| round.is_some_and(|round| self.awaits(round));
+        is_now(self.began) || is_now(self.acts_in)
+    }
+
     /// What is to be recorded of a round that a former life began and whose end nobody knows.
     #[must_use]
     pub fn interrupted(&self) -> Option<EventBody> {
@@ -259,7 +276,7 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        self.began = None;
+        (self.began, self.acts_in) = (None, None);
         self.usage.add(reply.usage);
         (self.finish, self.declined) = (reply.finish, reply.declined);
         if calls.is_empty() && text.trim().is_empty() {
@@ -314,7 +331,7 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        self.began = None;
+        (self.began, self.acts_in) = (None, None);
         if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
             self.again();
         } else {

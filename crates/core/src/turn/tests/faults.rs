@@ -405,6 +405,33 @@ fn an_effect_whose_outcome_is_unknown_is_not_repeated_by_the_model_either() {
 }
 
 #[test]
+fn cancel_over_a_round_of_a_program_says_what_may_have_happened() {
+    let main = AgentId::orchestrator();
+    let began = || EventBody::RoundBegan { round: 1, backend: "coder".to_owned() };
+    let wanted = "Cancelled.\n\nMay or may not have happened:\n- the work of a program (it was under way)";
+    let mut w = World::new();
+    let task = w.say("Commit it");
+    w.only_logged(task, &main, began());
+    w.conv.round_acts(task, 1);
+    w.cancel(task);
+    assert_eq!(w.ending(task).1, wanted);
+
+    let task = w.say("Commit it");
+    w.only_logged(task, &main, began());
+    w.conv.round_acts(task, 1);
+    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    assert!(w.ending(task).1.contains("May or may not have happened:\n- the work of a program"), "{:?}", w.ending(task));
+
+    let task = w.say("Commit it");
+    w.only_logged(task, &main, began());
+    w.conv.round_acts(task, 1);
+    w.add("And push it");
+    w.replies("Committed.\nOn main.", &[]);
+    w.cancel(task);
+    assert_eq!(w.ending(task).1, "Cancelled.\n\nCompleted:\n- a program's work: Committed.");
+}
+
+#[test]
 fn a_round_that_began_on_a_backend_that_acts_is_not_begun_again_by_the_next_life() {
     let mut w = World::new();
     let task = w.say("Commit it");

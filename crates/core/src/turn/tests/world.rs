@@ -537,11 +537,13 @@ pub fn text_of(message: &Message) -> String {
     }
 }
 
-/// A state without what a live Engine cannot know: where the log ends, and that a breaker let a run begin.
+/// A state without what a live Engine cannot know, or knows otherwise than from the log: where the log ends, that a breaker
+/// let a run begin, and that a program began a round.
 pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     for turn in &mut conv.turns {
+        (turn.main.began, turn.main.acts_in) = (None, None);
         if let Phase::Acting(calls) = &mut turn.main.phase {
             calls.iter_mut().for_each(|open| open.started = false);
         }
