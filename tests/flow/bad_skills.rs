@@ -1,6 +1,9 @@
 //! Skills that misbehave, behind their breakers.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use annie_core::{
     event::{EventBody, Mode},
@@ -57,9 +60,46 @@ async fn a_panic_in_a_skill_is_an_outcome_and_of_a_once_skill_an_unknown_one() {
 
 #[tokio::test]
 async fn a_skill_that_hangs_is_ended_at_its_time_limit() {
-    let world = calling("test.put", || Deed::Hang).start().await;
+    let world = calling("test.look", || Deed::Hang).start().await;
     let outcome = outcome_of(&world, "x").await;
     assert_eq!((outcome.status, outcome.error_type.as_deref()), (Status::ErrorTransient, Some("timeout")));
+}
+
+#[tokio::test]
+async fn idempotent_run_that_is_cut_is_resumed_under_its_own_intent() {
+    for cut in [Deed::Panic, Deed::Hang] {
+        let is_cut = AtomicBool::new(false);
+        let deed = move || if is_cut.swap(true, Relaxed) { Deed::Answer(Outcome::success("put")) } else { cut.clone() };
+        let parts = calling("test.put", deed);
+        let world = parts.start().await;
+        assert_eq!(outcome_of(&world, "x").await.status, Status::Success);
+        let effects: Vec<_> = parts.skills.effects().into_values().collect();
+        assert_eq!(effects, [("test.put".to_owned(), 2)], "two runs of one intent");
+    }
+}
+
+#[tokio::test]
+async fn idempotent_run_that_stays_cut_is_unknown_and_is_not_begun_again_under_another_intent() {
+    let mut parts = WorldParts::new(|request, _| {
+        let results = request.messages.iter().filter(|m| matches!(m, Message::Tool { .. })).count();
+        Ok(match request.messages.last() {
+            Some(Message::Tool { text, .. }) if results > 1 => says(text.clone()),
+            _ => calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "x"}}))]),
+        })
+    });
+    parts.limits.mode = Mode::SingleLoop;
+    parts.skills = Arc::new(FakeSkills::new(|_| Deed::Panic));
+    let world = parts.start().await;
+    let said = world.say("x").await;
+    let answer = world.answer(&said).await;
+    assert!(answer.contains("may have happened already"), "{answer}");
+    let log = world.log(said.conversation).await;
+    let outcomes = log.iter().filter_map(|e| match &e.body {
+        EventBody::SkillFinished { outcome, .. } => Some(outcome.status),
+        _ => None,
+    });
+    assert_eq!(outcomes.collect::<Vec<_>>(), [Status::Unknown]);
+    assert_eq!(parts.skills.effects().len(), 1, "one intent");
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ pub(crate) use breakers::Breakers;
 pub use breakers::BreakersMsg;
 use serde_json::{Value, json};
 pub use stored::NotBegun;
+pub(crate) use run::{IDEMPOTENT_RUNS_MAX, in_doubt_if_started};
 pub(crate) use stored::has_begun;
 use tokio::sync::oneshot;
 
@@ -271,7 +272,8 @@ fn admit(
     if state.runs.len() + state.waiting.len() >= RUNS_MAX {
         metrics::counter!("annie_skill_refusals_total", "skill" => skill.clone(), "why" => "busy").increment(1);
         let text = format!("{skill} is busy: {RUNS_MAX} runs are under way. Try again shortly.");
-        return refuse(reply, Outcome::transient("overloaded", text));
+        let outcome = run::in_doubt_if_started(&request, Outcome::transient("overloaded", text));
+        return refuse(reply, outcome);
     }
     let Some(row) = &mut state.row else {
         state.waiting.push((request, reply));

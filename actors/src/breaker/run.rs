@@ -13,12 +13,14 @@ use serde_json::json;
 use super::{BreakerArgs, RunAnswer, RunRequest};
 use crate::{
     log_writer::{LogError, append},
-    observe::task_point,
+    observe::{NodeError, task_point},
     tasks::caught,
 };
 
 /// How long a reconcile hook may take, in milliseconds.
 const RECONCILE_MS_MAX: u64 = 10_000;
+/// How often one call runs an idempotent skill whose run is cut: to run it again under the same intent changes nothing more.
+pub(crate) const IDEMPOTENT_RUNS_MAX: u32 = 2;
 
 /// An answer, and whether the skill itself was asked.
 pub struct Ran {
@@ -56,28 +58,60 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
     }
-    if let Err(why) = task_point(env, "run", "started").await {
-        return Ran { answer: RunAnswer::Done(broke_off(&request, "broke_off", &why.to_string())), ran: true };
-    }
-    let wait = Duration::from_millis(request.skill.timeout_ms);
-    let ran = tokio::time::timeout(wait, caught(args.runner.run(call(args, env, &request)))).await;
-    let outcome = match ran {
-        Ok(Ok(outcome)) => outcome.clipped(),
-        Ok(Err(panic)) => broke_off(&request, "panic", &format!("{} broke down: {panic}", request.skill.skill)),
-        Err(_) => {
-            let text = format!("{} did not finish within {} s.", request.skill.skill, wait.as_secs());
-            broke_off(&request, "timeout", &text)
+    let runs_max = if effect == Effect::Idempotent { IDEMPOTENT_RUNS_MAX } else { 1 };
+    let mut runs = 0;
+    let outcome = loop {
+        runs += 1;
+        match run_once(args, env, &request).await {
+            Ok(outcome) => break outcome,
+            Err(cut) if runs < runs_max => {
+                tracing::info!(skill = request.skill.skill, cut = cut.text, "a cut run is resumed under its intent");
+            }
+            Err(cut) => break cut.outcome(&request),
         }
-    };
-    let outcome = match task_point(env, "run", "ran").await {
-        Ok(()) => outcome,
-        Err(why) => broke_off(&request, "broke_off", &why.to_string()),
     };
     metrics::counter!(
         "annie_skill_runs_total", "skill" => request.skill.skill.clone(), "status" => outcome.status.as_str()
     )
     .increment(1);
     Ran { answer: RunAnswer::Done(outcome), ran: true }
+}
+
+/// A run that ended without an outcome.
+struct Cut {
+    error_type: &'static str,
+    text: String,
+}
+
+impl Cut {
+    /// What its caller is told. An effect may have happened, so only what reads may be tried again under another intent.
+    fn outcome(&self, request: &RunRequest) -> Outcome {
+        match request.skill.effect {
+            Effect::Once | Effect::Idempotent => Outcome::unknown(
+                format!("{} Its effect may or may not have happened.", self.text),
+                json!({"intent": request.skill.intent, "broke_off": self.error_type}),
+            ),
+            Effect::Read => Outcome::transient(self.error_type, &self.text),
+        }
+    }
+}
+
+async fn run_once(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Result<Outcome, Cut> {
+    let broke_off = |why: NodeError| Cut { error_type: "broke_off", text: why.to_string() };
+    task_point(env, "run", "started").await.map_err(broke_off)?;
+    let wait = Duration::from_millis(request.skill.timeout_ms);
+    let ran = tokio::time::timeout(wait, caught(args.runner.run(call(args, env, request)))).await;
+    let skill = &request.skill.skill;
+    let outcome = match ran {
+        Ok(Ok(outcome)) => Ok(outcome.clipped()),
+        Ok(Err(panic)) => Err(Cut { error_type: "panic", text: format!("{skill} broke down: {panic}") }),
+        Err(_) => {
+            let text = format!("{skill} did not finish within {} s.", wait.as_secs());
+            Err(Cut { error_type: "timeout", text })
+        }
+    };
+    task_point(env, "run", "ran").await.map_err(broke_off)?;
+    outcome
 }
 
 fn call(args: &BreakerArgs, env: &Env, request: &RunRequest) -> SkillCall {
@@ -115,22 +149,21 @@ async fn mark_started(args: &BreakerArgs, env: &Env, request: &RunRequest) -> Re
     append(&args.log, what).await.map(|_| ())
 }
 
-/// A run whose mark may or may not be stored. This door did not run it, whatever the log says, and that can be told; nor did
-/// one before it, or it would be known as started.
+/// A run whose mark may or may not be stored. This breaker did not run it, and that can be told, unless the intent was
+/// started before.
 fn not_started(request: &RunRequest, why: String) -> Outcome {
     let text = format!("{} was not run: its intent could not be recorded.", request.skill.skill);
-    Outcome::transient("not_started", text).with_detail(why)
+    in_doubt_if_started(request, Outcome::transient("not_started", text)).with_detail(why)
 }
 
-/// A run that broke off in the middle: what may have had an effect once is unknown, the rest may be tried again.
-fn broke_off(request: &RunRequest, error_type: &str, text: &str) -> Outcome {
-    match request.skill.effect {
-        Effect::Once => Outcome::unknown(
-            format!("{text} Its effect may or may not have happened."),
-            json!({"intent": request.skill.intent, "broke_off": error_type}),
-        ),
-        Effect::Read | Effect::Idempotent => Outcome::transient(error_type, text),
+/// What a call is told that was not run now. If its intent was started before, its effect may have happened then.
+pub(crate) fn in_doubt_if_started(request: &RunRequest, not_run: Outcome) -> Outcome {
+    let may_have_begun = request.started_before || request.asked_before;
+    if request.skill.effect == Effect::Read || !may_have_begun {
+        return not_run;
     }
+    let text = format!("{} Its effect may or may not have happened.", not_run.data);
+    Outcome::unknown(text, json!({"intent": request.skill.intent, "broke_off": not_run.error_type}))
 }
 
 /// A `once` run was started and its receipt is missing: the skill may know, otherwise nobody does.

@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_core::{outcome::Outcome, ports::Clock, skill::Effect};
-use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::{
-    breaker::{BreakerMsg, BreakersMsg, NotBegun, RunAnswer, RunRequest, has_begun},
+    breaker::{
+        BreakerMsg, BreakersMsg, IDEMPOTENT_RUNS_MAX, NotBegun, RunAnswer, RunRequest, has_begun, in_doubt_if_started,
+    },
     observe::{Addr, Handle, Path, SendError},
     wiring::Wiring,
 };
@@ -20,7 +21,7 @@ const AWAY_MS_MAX: u64 = 30_000;
 /// How long it waits between two tries, at most, in milliseconds.
 const TRY_AGAIN_MS_MAX: u64 = 2_000;
 
-/// How long a run may take beside its own time, in milliseconds: its breaker's row is read twice (10 s), two commits are
+/// How long a call may take beside the time of its runs, in milliseconds: its breaker's row is read twice (10 s), two commits are
 /// waited for (30 s), and the skill is asked what became of it (10 s). Beyond that the door itself is stuck.
 const AROUND_MS_MAX: u64 = 60_000;
 
@@ -119,12 +120,7 @@ async fn look_back(wiring: &Wiring, request: &mut RunRequest) -> Result<(), NotB
 
 fn given_up(request: &RunRequest, what: &str, why: Option<&NotBegun>) -> Outcome {
     let text = format!("{} could not be run: {what}.", request.skill.skill);
-    let outcome = if request.skill.effect == Effect::Once && (request.asked_before || request.started_before) {
-        let evidence = json!({"intent": request.skill.intent});
-        Outcome::unknown(format!("{text} Its effect may or may not have happened."), evidence)
-    } else {
-        Outcome::transient("breaker_unavailable", text)
-    };
+    let outcome = in_doubt_if_started(request, Outcome::transient("breaker_unavailable", text));
     match why {
         Some(why) => outcome.with_detail(why.to_string()),
         None => outcome,
@@ -147,7 +143,9 @@ async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnsw
     let door = door(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
     let (reply, answer) = oneshot::channel();
     door.cast(BreakerMsg::Run { request: request.clone(), reply })?;
-    let wait = Duration::from_millis(request.skill.timeout_ms + AROUND_MS_MAX);
+    let runs = if request.skill.effect == Effect::Idempotent { IDEMPOTENT_RUNS_MAX } else { 1 };
+    let run_ms_max = request.skill.timeout_ms.saturating_mul(u64::from(runs));
+    let wait = Duration::from_millis(run_ms_max.saturating_add(AROUND_MS_MAX));
     match tokio::time::timeout(wait, answer).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(SendError::Crashed.into()),
