@@ -170,6 +170,10 @@ impl Memories for ChaosStore {
 }
 
 impl Store for ChaosStore {
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     fn name(&self) -> &'static str {
         self.inner.name()
     }

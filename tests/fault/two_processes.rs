@@ -494,6 +494,42 @@ async fn what_another_process_is_at_work_on_is_left_to_it_by_whoever_looks_for_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn owner_begins_an_older_message_first_that_came_to_the_former_owner() {
+    let store = MemoryStore::new();
+    let a = one_of_two(7, ScriptedModel::saying("here"), store.clone(), |_| {}).await;
+    let slow = ScriptedModel::saying("there").taking(Duration::from_millis(10_000));
+    // No process hears of what the other stores.
+    let b = one_of_two(8, slow, store.clone(), |_| {}).await;
+    let first = a.say("0").await;
+    a.answer(&first).await;
+    let conversation = first.conversation;
+    let second = b.say_in(conversation, "1").await;
+    eventually("its round runs", async || {
+        let kinds = b.kinds(conversation).await;
+        (kinds.iter().filter(|kind| kind.ends_with("turn_started")).count() == 2).then_some(())
+    })
+    .await;
+    let third = a.say_in(conversation, "2").await;
+    eventually("the former owner has let go", async || {
+        let (_, view) = a.kernel.view("/conversations").await.ok()?;
+        (view?["awake"] == 0).then_some(())
+    })
+    .await;
+    let fourth = b.say_in(conversation, "3").await;
+    let said = [first, second, third, fourth];
+    for said in &said {
+        b.final_of(conversation, said.task).await;
+    }
+    let log = b.log(conversation).await;
+    check_log(&log);
+    let ended: Vec<TaskId> = log.iter().filter(|e| e.body.is_final()).map(|e| e.task).collect();
+    assert_eq!(ended, said.map(|said| said.task), "in the order in which they were acknowledged");
+    for world in [a, b] {
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_another_process_is_about_to_claim_is_left_to_it() {
     let store = MemoryStore::new();
     let news = Arc::new(Semaphore::new(0));

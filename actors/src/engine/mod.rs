@@ -231,7 +231,7 @@ pub(crate) struct EngineState {
     pub questions_open: u32,
     /// Up to there all messages of the log are known.
     pub read_to: Seq,
-    /// Those that are known behind it, by their places.
+    /// What is known behind it, by its place: messages, and what this life stored.
     pub woken: BTreeSet<Seq>,
     /// The beginning of a turn that is folded and not stored yet; it goes with the next append, or soon by itself.
     pub unsaved: Vec<NewEvent>,
@@ -329,7 +329,7 @@ async fn act(ctx: &Context<Engine>, state: &mut EngineState, msg: EngineMsg) -> 
         }
         EngineMsg::FactsRead { task, mode, facts, limits, route } => {
             state.tasks.remove(&EngineTask::Effect(DirectiveId::Begin(task)));
-            record::begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
+            begin(ctx, state, task, record::Beginning { mode, facts: *facts, limits, route: *route }).await
         }
         EngineMsg::Understood { task, meant } => orders::understood(ctx, state, task, meant).await,
         EngineMsg::CarriedOut { task, text } => orders::carried_out(ctx, state, task, text).await,
@@ -375,7 +375,9 @@ fn view_of(turn: &Turn) -> Value {
 async fn wake(ctx: &Context<Engine>, state: &mut EngineState, event: Option<Arc<Event>>) -> Result<(), NodeError> {
     state.wakes_seen += 1;
     match event {
-        Some(event) => take_in(state, &event),
+        Some(event) => {
+            take_in(state, &event);
+        }
         None => read_on(ctx, state).await?,
     }
     record::go_on(ctx, state).await
@@ -395,13 +397,50 @@ async fn read_on(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), N
 fn all_known(state: &mut EngineState, to: Seq) {
     state.read_to = to.max(state.read_to);
     state.woken = state.woken.split_off(&Seq(state.read_to.0 + 1));
+    close_up(state);
 }
 
-/// Takes in a message, unless this life knows it already.
-fn take_in(state: &mut EngineState, event: &Event) {
-    if event.seq > state.read_to && state.woken.insert(event.seq) {
-        state.conv.apply(event);
+/// What stands at so many places from this one on was stored by this life.
+fn own(state: &mut EngineState, first: Seq, count: u64) {
+    state.woken.extend((first.0..first.0 + count).map(Seq).filter(|seq| *seq > state.read_to));
+    close_up(state);
+}
+
+/// Where no place is missing, all messages are known.
+fn close_up(state: &mut EngineState) {
+    while state.woken.remove(&Seq(state.read_to.0 + 1)) {
+        state.read_to.0 += 1;
     }
+}
+
+/// Takes in a message; false if this life knows it already.
+fn take_in(state: &mut EngineState, event: &Event) -> bool {
+    let is_new = event.seq > state.read_to && state.woken.insert(event.seq);
+    if is_new {
+        state.conv.apply(event);
+        close_up(state);
+    }
+    is_new
+}
+
+/// Begins a turn when its facts are read. An older message may have come to a process that owned the conversation before,
+/// and its hint be on the way: a place before this message of which nothing was heard is the sign, and then the log is read.
+async fn begin(
+    ctx: &Context<Engine>,
+    state: &mut EngineState,
+    task: TaskId,
+    beginning: record::Beginning,
+) -> Result<(), NodeError> {
+    let is_behind_a_gap = |state: &EngineState| {
+        state.conv.inbox.iter().any(|pending| pending.task == task && pending.seq > state.read_to)
+    };
+    if state.wiring.store.is_shared() && is_behind_a_gap(state) {
+        read_on(ctx, state).await?;
+        if state.conv.may_begin(task).is_none() {
+            return record::go_on(ctx, state).await;
+        }
+    }
+    record::begin(ctx, state, task, beginning).await
 }
 
 /// Starts the clock of a quiet period.

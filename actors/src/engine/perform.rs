@@ -67,7 +67,9 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            state.asked.insert(id.clone(), Asked { wish: call.wish.clone(), begin: call.begin.clone(), since: ctx.now() });
+            state
+                .asked
+                .insert(id.clone(), Asked { wish: call.wish.clone(), begin: call.begin.clone(), since: ctx.now() });
             state.spawn(id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));

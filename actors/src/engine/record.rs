@@ -179,7 +179,10 @@ async fn store(ctx: &Context<Engine>, state: &mut EngineState, new: Vec<NewEvent
     let what =
         Append { conversation: state.conv.id, user: state.conv.user.clone(), fence: Fence::Owner(state.epoch), events };
     match ctx.wait_for(append(&state.wiring.log, what)).await {
-        Ok(stored) => state.conv.placed(Seq(stored.first.0 + count - 1)),
+        Ok(stored) => {
+            state.conv.placed(Seq(stored.first.0 + count - 1));
+            super::own(state, stored.first, count);
+        }
         Err(LogError::Refused(AppendError::Fenced)) => {
             tracing::info!(conversation = %state.conv.id, "another life owns the conversation now");
             state.fenced = true;

@@ -91,11 +91,10 @@ pub(super) async fn kept(
         }
     };
     state.snapshot_at = seq.max(state.snapshot_at);
-    let knew = state.woken.len();
+    let mut has_news = false;
     for event in &received {
-        take_in(state, event);
+        has_news |= take_in(state, event);
     }
-    let has_news = state.woken.len() > knew;
     all_known(state, seq);
     if has_news { record::go_on(ctx, state).await } else { Ok(()) }
 }

@@ -764,6 +764,11 @@ pub trait Store: Log + Records + Letters + Operations + Outbox + Breakers + Keys
         Box::pin(std::future::pending())
     }
 
+    /// Whether other processes may write to it.
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     /// Finishes what is under way and closes.
     fn close(&self) -> Fut<'_, ()>;
 }

@@ -233,6 +233,11 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
+    /// A lock on the data folder keeps other processes out.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async move {
             let writer = self.db.writer.lock().await.take();
