@@ -360,8 +360,8 @@ impl Node for Conversations {
             return Ok(());
         }
         if ended.kind == EndKind::Stopped {
-            // An operator wanted a fresh life, not an abandoned turn.
-            seat.cause = Some(ResumeCause::Restart);
+            // An operator wanted a fresh life, not an abandoned turn: no message is to blame.
+            seat.cause = Some(ResumeCause::Bystander);
             start(ctx, state, conversation).await;
             return Ok(());
         }

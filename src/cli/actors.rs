@@ -100,7 +100,7 @@ async fn crashes(site: &Site, client: &Client) -> Result<(), Failure> {
     }
     let crashes: Vec<&Value> = answer["crashes"].as_array().into_iter().flatten().collect();
     if crashes.is_empty() {
-        site.console.say("nobody died unasked");
+        site.console.say("No crashes.");
         return Ok(());
     }
     let rows = crashes.iter().map(|crash| {

@@ -24,7 +24,8 @@ use rustix::{
     fs::{Mode, OFlags},
     process::{
         Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, getppid,
-        getrlimit, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setpgid, setrlimit, waitid, waitpid,
+        getrlimit, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setpgid, setrlimit, waitid,
+        waitpid,
     },
 };
 

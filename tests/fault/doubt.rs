@@ -181,11 +181,9 @@ async fn a_once_run_that_no_door_lived_to_begin_did_not_happen_and_one_that_bega
 
 #[tokio::test(start_paused = true)]
 async fn idempotent_run_that_no_breaker_lived_to_finish_is_unknown_if_one_began_it() {
-    for (dies_at, status, effects) in [
-        ("starting", Status::ErrorTransient, 0),
-        ("started", Status::Unknown, 0),
-        ("ran", Status::Unknown, 1),
-    ] {
+    for (dies_at, status, effects) in
+        [("starting", Status::ErrorTransient, 0), ("started", Status::Unknown, 0), ("ran", Status::Unknown, 1)]
+    {
         let plan = no_door_lives_on(dies_at);
         let parts = calling("test.put", |_| StoreFault::Pass).faults(plan.clone());
         let world = parts.start().await;

@@ -256,6 +256,32 @@ async fn an_open_breaker_lets_nothing_through_when_its_door_has_to_be_asked_twic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operator_kills_and_stops_are_no_crashes_and_park_no_conversation() {
+    // More than a turn's crashes and restarts, and more than a conversation's deaths within a minute.
+    const OPERATIONS: u64 = 9;
+    let model = ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call < OPERATIONS);
+    let model = Arc::new(model);
+    let world = WorldParts::with_model(model.clone()).start().await;
+    let said = world.say("hello").await;
+    let paths = [engine_of(&said), "/scheduler".to_owned()];
+    for n in 1..=OPERATIONS {
+        model.called(n).await;
+        for path in &paths {
+            let operation = if n % 3 == 0 { Operation::Stop } else { Operation::Kill };
+            eventually("it lives, and is ended", async || {
+                world.kernel.operate(path, None, operation, "a test").await.ok()
+            })
+            .await;
+        }
+    }
+    assert_eq!(world.answer(&said).await, "here");
+    assert!(world.kernel.crashes().is_empty(), "{:?}", world.kernel.crashes());
+    assert_eq!(world.kernel.health().await.crashes_total, 0);
+    check_log(&world.log(said.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_left_of_the_children_of_a_killed_engine() {
     let model = Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r))).hanging_when(|_, call| call == 1 || call == 2));
     let mut parts = WorldParts::with_model(model.clone());
@@ -264,7 +290,8 @@ async fn nothing_is_left_of_the_children_of_a_killed_engine() {
     let said = world.say("do both").await;
     eventually("both agents think", async || (model.call_count() >= 3).then_some(())).await;
     world.kernel.operate(&engine_of(&said), None, Operation::Kill, "a test").await.expect("it lives");
-    assert!(matches!(world.final_of(said.conversation, said.task).await, EventBody::Failed { .. }));
+    let end = world.final_of(said.conversation, said.task).await;
+    assert!(matches!(end, EventBody::Answered { .. }), "an operator's kill is held against no turn: {end:?}");
     eventually("the agents are gone", async || {
         let tree = world.kernel.tree();
         (!tree.iter().any(|n| n.kind == "sub_agent")).then_some(())

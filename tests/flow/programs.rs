@@ -184,7 +184,7 @@ async fn program_that_exits_127_after_its_effect_is_not_run_again_and_its_user_i
     let last = programmed.last_word(&said).await;
     assert!(last.data["text"].as_str().is_some_and(|t| t.contains("may have taken effect")), "{last:?}");
     let task = format!("/api/v1/tasks/{}", said["task_id"].as_str().expect("an id"));
-    let task = programmed.server.get(&task).await.expect("answered").1;
+    let task = programmed.server.get(&task).await.1;
     assert_eq!((task["status"].as_str(), task["error"].as_str()), (Some("failed"), Some("model_in_doubt")), "{task}");
     assert_eq!(programmed.effects(), 1);
 }

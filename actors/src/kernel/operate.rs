@@ -24,7 +24,7 @@ const ANSWER_MS_MAX: u64 = 2_000;
 pub enum Operation {
     /// End in good order. Whoever has work left is started again by its parent; a sub-agent is reported as crashed.
     Stop,
-    /// End at once, as a fault would.
+    /// End at once, as a fault would. It is no crash: no limit counts it.
     Kill,
     /// End in good order and come back: what [`Operation::Stop`] is to all that are started again.
     Restart,
@@ -94,6 +94,7 @@ impl Kernel {
         tracing::warn!(%path, incarnation = entry.incarnation.0, ?operation, by, "an operator acts on an actor");
         metrics::counter!("annie_operations_total").increment(1);
         let wait = Duration::from_secs(5);
+        entry.meter.is_asked_to_end.store(true, Relaxed);
         match operation {
             Operation::Kill => {
                 entry.cell.kill();

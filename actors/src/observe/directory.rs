@@ -76,6 +76,8 @@ pub(crate) struct Meter {
     pub busy_since_us: AtomicU64,
     /// It waits for something that has a time limit of its own.
     pub waits: AtomicBool,
+    /// An operator ended it: its end is no crash.
+    pub is_asked_to_end: AtomicBool,
     pub current: Mutex<&'static str>,
     pub recent: Mutex<VecDeque<&'static str>>,
     /// What may happen to its messages on their way; nothing outside tests and chaos runs.
@@ -116,6 +118,7 @@ impl Meter {
             busy_us: AtomicU64::new(0),
             busy_since_us: AtomicU64::new(0),
             waits: AtomicBool::new(false),
+            is_asked_to_end: AtomicBool::new(false),
             current: Mutex::new(""),
             recent: Mutex::new(VecDeque::new()),
         }

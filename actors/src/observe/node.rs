@@ -1,6 +1,12 @@
 //! What an actor of the tree is, and the wrapper that runs it.
 
-use std::{collections::HashMap, future::Future, marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    marker::PhantomData,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use annie_core::{
     ids::Incarnation,
@@ -72,9 +78,9 @@ const DONE: &str = "done";
 pub enum EndKind {
     /// It ended by itself: there was nothing left for it to do.
     Done,
-    /// It stopped as somebody asked.
+    /// An operator or its parent asked for it, by a stop or a kill.
     Stopped,
-    /// It was killed, or its task was cancelled.
+    /// It was killed unasked, or its task was cancelled.
     Killed,
     /// It panicked or returned an error.
     Failed(String),
@@ -436,6 +442,8 @@ fn failed(error: &ActorProcessingErr) -> EndKind {
 fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> ChildEnded {
     let id = cell.get_id();
     let life = ctx.children.lock().remove(&id);
+    let is_asked = life.as_ref().is_some_and(|life| life.meter.is_asked_to_end.load(Relaxed));
+    let kind = if kind == EndKind::Killed && is_asked { EndKind::Stopped } else { kind };
     let reason = match &kind {
         EndKind::Done | EndKind::Stopped => None,
         EndKind::Killed => Some("killed".to_owned()),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Budget, BudgetLimits};
 use crate::{
-    observe::{ChildEnded, Context, Named, Node, NodeError, StartError},
+    observe::{ChildEnded, Context, EndKind, Named, Node, NodeError, StartError},
     tasks::Tasks,
 };
 
@@ -121,6 +121,10 @@ impl Node for Supervisor {
         let is = |child: &Child, id: ActorId| child.cell.as_ref().is_some_and(|c| c.get_id() == id);
         let Some(index) = state.children.iter().position(|c| is(c, ended.id)) else { return Ok(()) };
         state.children[index].cell = None;
+        if ended.kind == EndKind::Stopped {
+            // An operator asked for it.
+            return start_again(ctx, state, index).await;
+        }
         died(ctx, state, index).await
     }
 

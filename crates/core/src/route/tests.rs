@@ -144,7 +144,11 @@ fn program_runs_only_where_a_rule_a_capability_or_the_user_names_it() {
     assert_eq!(automatic("git status").candidates, ["coder"], "a capability names it");
     assert_eq!(automatic("claude, hello").candidates, ["coder"], "the user names it");
     facts.remove(0);
-    assert_eq!(routed(&facts, RouteMode::Automatic, &asked("hello")).unwrap().candidates, ["coder"], "there is no other");
+    assert_eq!(
+        routed(&facts, RouteMode::Automatic, &asked("hello")).unwrap().candidates,
+        ["coder"],
+        "there is no other"
+    );
 }
 
 #[test]

@@ -420,7 +420,11 @@ fn cancel_over_a_round_of_a_program_says_what_may_have_happened() {
     w.only_logged(task, &main, began());
     w.conv.round_acts(task, 1);
     w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
-    assert!(w.ending(task).1.contains("May or may not have happened:\n- the work of a program"), "{:?}", w.ending(task));
+    assert!(
+        w.ending(task).1.contains("May or may not have happened:\n- the work of a program"),
+        "{:?}",
+        w.ending(task)
+    );
 
     let task = w.say("Commit it");
     w.only_logged(task, &main, began());
