@@ -2,6 +2,7 @@
 
 use std::{io::IsTerminal, sync::OnceLock};
 
+use annie_core::event::Priority;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
@@ -9,6 +10,60 @@ use crate::config::{Environment, Log, LogFormat};
 
 /// Bounds of the histograms of times, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+type Help = (&'static str, &'static str);
+
+const COUNTERS: &[Help] = &[
+    ("annie_conversations_lost_total", "Conversations that another process on the same database has taken over"),
+    ("annie_conversations_quarantined_total", "Conversations put into quarantine because their Engine kept crashing"),
+    ("annie_door_panics_total", "Request handlers that panicked"),
+    ("annie_log_appends_total", "Appends to the log"),
+    ("annie_log_commits_total", "Transactions that carried the appends"),
+    ("annie_log_refusals_total", "Appends refused because too many wait for a commit"),
+    ("annie_messages_total", "Messages stored and acknowledged"),
+    ("annie_notifications_total", "Notifications of work that ended while its user was away"),
+    ("annie_operations_expired_total", "Long-running operations whose result did not come in time"),
+    ("annie_operations_total", "Actors stopped, killed or restarted by operators"),
+    ("annie_queue_moves_total", "Waiting rounds moved to another backend"),
+    ("annie_queue_parks_total", "Tasks whose next round was withheld for a task of class high"),
+    ("annie_routes_refused_total", "Turns that no backend may run"),
+    ("annie_wrong_keys_total", "Requests with a wrong, expired or revoked key"),
+];
+
+const LABELLED_COUNTERS: &[Help] = &[
+    ("annie_actor_crashes_total", "Crashes of actors by kind"),
+    ("annie_actor_restarts_total", "Restarts of actors by a supervisor"),
+    ("annie_actors_stuck_total", "Actors killed because a handler ran too long"),
+    ("annie_breaker_transitions_total", "State changes of circuit breakers"),
+    ("annie_chaos_faults_total", "Faults injected by operators"),
+    ("annie_chaos_strikes_total", "Times that an injected fault took effect"),
+    ("annie_connections_cut_total", "Connections closed by the limits of the listener"),
+    ("annie_embeddings_total", "Requests for embeddings by backend and outcome: ok, or the kind of failure"),
+    ("annie_llm_requests_total", "Rounds by backend and outcome: ok, or the kind of failure"),
+    ("annie_llm_tokens_total", "Tokens: input (not from a cache), cached, cache_written, output"),
+    ("annie_rounds_failed_over_total", "Rounds tried on another backend after this one failed"),
+    ("annie_routes_total", "Turns by the backend that is first on their route"),
+    ("annie_skill_refusals_total", "Skill runs not begun: breaker open, or busy"),
+    ("annie_skill_runs_total", "Skill runs by skill and outcome"),
+    ("annie_tasks_refused_total", "Messages refused because a queue is full"),
+];
+
+const GAUGES: &[Help] = &[
+    ("annie_backend_up", "1 while the backend is there and its last round was answered"),
+    ("annie_breaker_state", "State of a skill's circuit breaker: 0 closed, 1 half-open, 2 open"),
+    ("annie_build_info", "Version; always 1"),
+    ("annie_dead_letters_waiting", "Failed work that may be tried again"),
+    ("annie_queue_depth", "Tasks that wait, by class"),
+    ("annie_sse_clients", "Open event streams"),
+];
+
+const HISTOGRAMS: &[Help] = &[
+    ("annie_llm_request_seconds", "Time of a round after its permit"),
+    ("annie_log_commit_seconds", "Time of a commit with its fsync"),
+    ("annie_queue_wait_seconds", "Wait of a round for its permit, by class"),
+    ("annie_request_seconds", "Time of requests by route and outcome: ok, refused, failed"),
+    ("annie_voice_gate_closed_seconds", "Spans in which voice kept other rounds out"),
+];
 
 /// Logs from here on. The level is known to be one: the configuration was checked.
 pub fn log(settings: &Log, environment: &Environment) {
@@ -29,7 +84,43 @@ pub fn metrics() -> Option<PrometheusHandle> {
         let builder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS);
         let handle = builder.ok()?.install_recorder().ok()?;
         metrics::gauge!("annie_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        describe();
+        metrics_process::Collector::default().describe();
         Some(handle)
     };
     HANDLE.get_or_init(make).clone()
+}
+
+/// The page for Prometheus, with the process's memory, descriptors and CPU time as they are now.
+#[must_use]
+pub fn render(recorder: &PrometheusHandle) -> String {
+    metrics_process::Collector::default().collect();
+    recorder.run_upkeep();
+    recorder.render()
+}
+
+/// Help texts, and a zero for every counter without labels: one that begins at one hides its first event from
+/// Prometheus' `increase`.
+fn describe() {
+    for (name, help) in COUNTERS {
+        metrics::describe_counter!(*name, *help);
+        metrics::counter!(*name).increment(0);
+    }
+    for (name, help) in LABELLED_COUNTERS {
+        metrics::describe_counter!(*name, *help);
+    }
+    for (name, help) in GAUGES {
+        metrics::describe_gauge!(*name, *help);
+    }
+    for (name, help) in HISTOGRAMS {
+        metrics::describe_histogram!(*name, *help);
+    }
+    // Permanent actors register theirs when they start; these kinds start with the first work.
+    for kind in ["engine", "sub_agent", "breaker"] {
+        metrics::counter!("annie_actor_crashes_total", "kind" => kind).increment(0);
+        metrics::counter!("annie_actors_stuck_total", "kind" => kind).increment(0);
+    }
+    for class in Priority::ALL {
+        metrics::counter!("annie_tasks_refused_total", "priority" => class.as_str()).increment(0);
+    }
 }

@@ -138,6 +138,7 @@ impl Outbox for ChaosStore {
 impl Breakers for ChaosStore {
     passed_on! {
         breaker(skill: String) -> Option<BreakerRow>;
+        open_breakers(limit: u32) -> Vec<String>;
         put_breaker(skill: String, row: BreakerRow) -> ();
     }
 }

@@ -79,7 +79,8 @@ async fn show(site: &Site, client: &Client, path: &str) -> Result<(), Failure> {
 }
 
 async fn act(site: &Site, client: &Client, what: &str, one: OneActor) -> Result<(), Failure> {
-    let body = json!({"path": one.path, "incarnation": one.incarnation, "reason": "the command line"});
+    let body =
+        json!({"path": one.path, "incarnation": one.incarnation, "force": one.force, "reason": "the command line"});
     let answer = client.post(&format!("/api/v1/actors/{what}"), &body).await?;
     if site.console.is_json() {
         return site.console.json(&answer);

@@ -324,12 +324,15 @@ pub struct OneActor {
     /// Only this life of it, as `tree` shows it
     #[arg(long, value_name = "N")]
     pub incarnation: Option<u64>,
+    /// Also the root, `/`: the whole server ends with it
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `annie breakers`
 #[derive(Debug, Subcommand)]
 pub enum Breakers {
-    /// Those of the skills that were called since the start, with their state
+    /// Circuit breakers with their state: of skills called since the start, and those left open before it
     List,
     /// Close a skill's breaker: its next call passes
     Reset {

@@ -2,7 +2,12 @@
 
 use serde_json::Value;
 
-use super::{console::table, failure::Failure, jobs::seconds, site::Site};
+use super::{
+    console::{clipped, table},
+    failure::Failure,
+    jobs::seconds,
+    site::Site,
+};
 
 /// `annie queue`
 ///
@@ -28,7 +33,7 @@ fn told(queue: &Value) -> String {
     }
     let waiting = list("waiting");
     if waiting.is_empty() {
-        parts.push("nobody waits".to_owned());
+        parts.push("no task waits".to_owned());
     } else {
         let rows = waiting.iter().map(|one| {
             let number = |key: &str| one[key].as_u64().map_or(String::new(), |n| n.to_string());
@@ -51,9 +56,14 @@ fn told(queue: &Value) -> String {
 fn backend(one: &Value) -> String {
     let number = |key: &str| one[key].as_u64().unwrap_or(0);
     let name = one["backend"].as_str().unwrap_or("?");
-    let health = if one["up"] == true { "up" } else { "down" };
-    let gate = if one["gate"]["closed"] == true { ", the gate is closed: somebody speaks" } else { "" };
-    format!("{name}: {health}, {} of {} slots taken{gate}", number("running"), number("slots"))
+    let health = one["state"].as_str().unwrap_or(if one["up"] == true { "up" } else { "down" });
+    let error = &one["outcomes"]["last_error"];
+    let why = match (health, error["kind"].as_str(), error["detail"].as_str()) {
+        ("up", ..) | (_, None, _) | (_, _, None) => String::new(),
+        (_, Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
+    };
+    let gate = if one["gate"]["closed"] == true { ", voice gate closed" } else { "" };
+    format!("{name}: {health}{why}, {} of {} slots taken{gate}", number("running"), number("slots"))
 }
 
 #[cfg(test)]
@@ -69,7 +79,7 @@ mod tests {
                 "why": "somebody speaks", "task": "task_2"}],
         });
         let told = told(&queue);
-        for word in ["main: up, 1 of 1 slots taken, the gate is closed", "task_1", "normal", "5 s", "task_2"] {
+        for word in ["main: up, 1 of 1 slots taken, voice gate closed", "task_1", "normal", "5 s", "task_2"] {
             assert!(told.contains(word), "{word}: {told}");
         }
     }

@@ -53,13 +53,29 @@ fn told(url: &str, status: &Value) -> String {
     }
     for backend in backends.into_iter().flatten() {
         let (name, model) = (text(&backend["name"]), text(&backend["model"]));
-        let down = if backend["up"] == false { "; it does not answer" } else { "" };
-        lines.push(format!("backend   {name}: {model}, {}{down}", text(&backend["about"])));
+        lines.push(format!("backend   {name}: {model}, {}{}", text(&backend["about"]), trouble(backend)));
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
         lines.push(format!("problem   {}", text(problem)));
     }
     lines.join("\n")
+}
+
+/// What is wrong with a backend, in words; nothing while it is well.
+fn trouble(backend: &Value) -> String {
+    let error = match (backend["last_error"]["kind"].as_str(), backend["last_error"]["detail"].as_str()) {
+        (Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
+        _ => String::new(),
+    };
+    match (backend["state"].as_str(), backend["up"].as_bool()) {
+        (Some("failing"), _) => {
+            let since = backend["failing_since"].as_str().unwrap_or("now");
+            let rounds = backend["failed_rounds"].as_u64().unwrap_or(0);
+            format!("; FAILING since {since}, {rounds} rounds{error}")
+        }
+        (_, Some(false)) => format!("; DOWN, not asked at present{error}"),
+        _ => String::new(),
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -98,7 +114,13 @@ mod tests {
         let status = |backends| serde_json::json!({"version": "1", "ready": true, "backends": backends});
         let away = told("http://x", &status([one("gpu", false), one("cloud", false)]));
         assert!(away.contains("state     takes messages, but no backend answers"), "{away}");
-        assert!(away.contains("backend   gpu: m, a model; it does not answer"), "{away}");
+        assert!(away.contains("backend   gpu: m, a model; DOWN, not asked at present"), "{away}");
+        let refused = serde_json::json!({"name": "gpu", "model": "m", "about": "a model", "up": false, "state": "failing",
+            "failed_rounds": 4, "failing_since": "2026-01-01T00:00:00Z",
+            "last_error": {"kind": "auth", "detail": "HTTP 401: no such key"}});
+        let refused = told("http://x", &status([refused, one("cloud", true)]));
+        let words = "FAILING since 2026-01-01T00:00:00Z, 4 rounds (auth: HTTP 401: no such key)";
+        assert!(refused.contains(words), "{refused}");
         let half = told("http://x", &status([one("gpu", false), one("cloud", true)]));
         assert!(half.contains("state     ready\n") && half.ends_with("backend   cloud: m, a model"), "{half}");
     }

@@ -24,7 +24,8 @@ pub(crate) use limits::page_limit;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
 pub(crate) use operate::{
-    BreakerLine, hold_gate, list_breakers, release_gate, reset_breaker, resume_conversation, unknown_skill,
+    BreakerLine, Target, hold_gate, list_breakers, operate_actor, release_gate, reset_breaker, resume_conversation,
+    unknown_skill,
 };
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};

@@ -1,13 +1,16 @@
 //! What operators do, the same through every door.
 
-use annie_actors::{GateGrant, KernelError};
-use annie_core::{ids::ConversationId, time::Micros};
+use annie_actors::{GateGrant, KernelError, NodeInfo, Operation};
+use annie_core::{
+    ids::{ConversationId, Incarnation},
+    time::Micros,
+};
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::AppState;
+use super::{AppState, actor_path};
 use crate::{
     auth::{Caller, KeyScope},
     error::Fault,
@@ -32,7 +35,41 @@ pub async fn resume_conversation(state: &AppState, caller: &Caller, id: Conversa
     Ok(())
 }
 
-/// A skill's breaker. Only skills that were called since the start have one.
+/// The actor that an operation is for.
+pub struct Target {
+    /// Its path, `/scheduler`.
+    pub path: String,
+    /// Refused if the actor has another incarnation by now.
+    pub incarnation: Option<Incarnation>,
+    /// For the log; may be empty.
+    pub reason: String,
+    /// The caller knows that the whole server ends with the root.
+    pub force: bool,
+}
+
+/// Stops, kills or restarts an actor.
+///
+/// # Errors
+/// If there is no such actor, it has another incarnation, or it is the root and `force` is not set.
+pub async fn operate_actor(
+    state: &AppState,
+    caller: &Caller,
+    target: Target,
+    operation: Operation,
+) -> Result<NodeInfo, Fault> {
+    const REASON_CHARS_MAX: usize = 200;
+    let path = actor_path(&target.path);
+    if path.trim_matches('/').is_empty() && !target.force {
+        let why = "`/` is the root: the whole server ends with it; set `force` (--force) if that is meant, or name an \
+                   actor below it";
+        return Err(Fault::invalid(why).at("force"));
+    }
+    let reason: String = target.reason.chars().take(REASON_CHARS_MAX).collect();
+    let by = if reason.is_empty() { caller.name() } else { format!("{}: {reason}", caller.name()) };
+    Ok(state.kernel.operate(&path, target.incarnation, operation, &by).await?)
+}
+
+/// A skill's breaker: of a skill that was called since the start, or one that was left open before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct BreakerLine {
     /// The skill.

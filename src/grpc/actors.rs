@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
     auth::{Access, Caller},
-    door::{AppState, Slot, TreePage, actor_path, list_breakers, reset_breaker},
+    door::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, reset_breaker},
     error::Fault,
 };
 
@@ -29,11 +29,9 @@ impl Door {
     ) -> Result<Response<v1::ActResponse>, Status> {
         let caller = caller(&request)?;
         let act = request.into_inner();
-        let reason: String = act.reason.chars().take(200).collect();
-        let by = if reason.is_empty() { caller.name() } else { format!("{}: {reason}", caller.name()) };
-        let expected = Some(Incarnation(act.incarnation)).filter(|i| i.0 > 0);
-        let info =
-            self.state.kernel.operate(&actor_path(&act.path), expected, operation, &by).await.map_err(refused)?;
+        let incarnation = Some(Incarnation(act.incarnation)).filter(|i| i.0 > 0);
+        let target = Target { path: act.path, incarnation, reason: act.reason, force: act.force };
+        let info = operate_actor(&self.state, &caller, target, operation).await.map_err(refused)?;
         Ok(Response::new(v1::ActResponse { actor: Some(convert::actor(info)) }))
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, TreePage, actor_path},
+    door::{AppState, Target, TreePage, actor_path, operate_actor},
     error::Fault,
 };
 
@@ -104,6 +104,9 @@ pub struct Act {
     /// For the log.
     #[serde(default)]
     reason: Option<String>,
+    /// Needed for the root, `/`: without it the whole server ends.
+    #[serde(default)]
+    force: bool,
 }
 
 /// The life that was struck, as it was.
@@ -114,11 +117,9 @@ pub struct Struck {
 }
 
 async fn act(state: &AppState, caller: &Caller, act: Act, operation: Operation) -> Result<Json<Struck>, Fault> {
-    let by = match &act.reason {
-        Some(reason) => format!("{}: {}", caller.name(), reason.chars().take(200).collect::<String>()),
-        None => caller.name(),
-    };
-    let actor = state.kernel.operate(&actor_path(&act.path), act.incarnation.map(Incarnation), operation, &by).await?;
+    let Act { path, incarnation, reason, force } = act;
+    let target = Target { path, incarnation: incarnation.map(Incarnation), reason: reason.unwrap_or_default(), force };
+    let actor = operate_actor(state, caller, target, operation).await?;
     Ok(Json(Struck { actor }))
 }
 

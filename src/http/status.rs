@@ -1,6 +1,7 @@
 //! How the server is: for people, for service managers, for Prometheus.
 
 use annie_actors::{Health, Kernel};
+use annie_core::time::Micros;
 use axum::{
     Json,
     extract::State,
@@ -9,10 +10,14 @@ use axum::{
 };
 use futures_util::future::join_all;
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
-use crate::door::{AppState, VERSION};
+use crate::{
+    door::{AppState, VERSION},
+    telemetry,
+};
 
 /// How the server is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -49,6 +54,47 @@ pub struct BackendStatus {
     /// who waits is told of the failure, and the rest is put off.
     #[serde(skip_serializing_if = "Option::is_none")]
     up: Option<bool>,
+    /// `up`; `failing`: its last rounds failed, though it may be there; `down`: it is not asked at present. Absent if it is
+    /// too busy to tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+    /// Rounds that failed since the last one that was answered.
+    failed_rounds: u64,
+    /// Since when rounds fail, RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failing_since: Option<String>,
+    /// The last failure of a round, or of the look whether the endpoint is there; absent while all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<BackendError>,
+}
+
+/// Why a backend is not well.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BackendError {
+    /// `auth`, `payment`, `unavailable`, `timeout` …
+    kind: String,
+    /// The provider's words, without secrets.
+    detail: String,
+}
+
+impl BackendStatus {
+    fn of(name: String, model: String, about: String, view: &Value) -> Self {
+        let outcomes = &view["outcomes"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let failed_rounds = outcomes["failed_rounds"].as_u64().unwrap_or(0);
+        let error = if failed_rounds > 0 { &outcomes["last_error"] } else { &view["check_error"] };
+        Self {
+            name,
+            model,
+            about,
+            up: view["up"].as_bool(),
+            state: text(&view["state"]),
+            failed_rounds,
+            failing_since: outcomes["failing_since"].as_i64().map(|at| Micros(at).to_string()),
+            last_error: text(&error["kind"])
+                .map(|kind| BackendError { kind, detail: text(&error["detail"]).unwrap_or_default() }),
+        }
+    }
 }
 
 /// How the server is.
@@ -59,8 +105,8 @@ pub struct BackendStatus {
 pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
     let kernel = &state.kernel;
     let backends = kernel.models().into_iter().map(async |(name, model, about)| {
-        let up = is_up(kernel, &name).await;
-        BackendStatus { name, model, about, up }
+        let view = backend_view(kernel, &name).await.unwrap_or_default();
+        BackendStatus::of(name, model, about, &view)
     });
     let (health, backends) = tokio::join!(kernel.health(), join_all(backends));
     Json(Status {
@@ -79,9 +125,9 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
 }
 
 /// What a backend's actor says. The scheduler is not asked: it would render its whole queue.
-async fn is_up(kernel: &Kernel, backend: &str) -> Option<bool> {
+async fn backend_view(kernel: &Kernel, backend: &str) -> Option<Value> {
     let (_, view) = kernel.view(&format!("/resources/backends/backend:{backend}")).await.ok()?;
-    view?["up"].as_bool()
+    view
 }
 
 /// The process lives.
@@ -119,6 +165,6 @@ pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) 
 )]
 pub async fn metrics(State(state): State<AppState>) -> Response {
     let Some(recorder) = &state.metrics else { return "# nothing is recorded\n".into_response() };
-    recorder.run_upkeep();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], recorder.render()).into_response()
+    let page = telemetry::render(recorder);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }

@@ -29,6 +29,31 @@ async fn say(server: &Server, body: serde_json::Value) -> (u16, serde_json::Valu
 }
 
 #[tokio::test]
+async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &[], &[]).await;
+    let fresh = samples(&server).await;
+    for name in [
+        "annie_conversations_quarantined_total",
+        "annie_actors_stuck_total{kind=\"engine\"}",
+        "annie_actors_stuck_total{kind=\"scheduler\"}",
+        "annie_door_panics_total",
+        "annie_tasks_refused_total{priority=\"high\"}",
+        "annie_llm_requests_total{backend=\"offline\",outcome=\"auth\"}",
+    ] {
+        assert_eq!(fresh.get(name), Some(&0.0), "{name}: {fresh:#?}");
+    }
+    assert_eq!(fresh.get("annie_backend_up{backend=\"offline\"}"), Some(&1.0));
+    assert!(fresh.get("process_resident_memory_bytes").is_some_and(|bytes| *bytes > 1e6), "{fresh:#?}");
+    let said = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
+    let text = said.text().await.expect("text");
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    for family in families {
+        assert!(text.contains(&format!("# HELP {family} ")), "{family} has no help");
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_has_worked_counts_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = [("ANNIE__QUEUE__DEPTH_PER_USER__LOW_MAX", "1"), ("ANNIE__NOTIFY__GATHER_MS", "1")];
@@ -63,7 +88,7 @@ async fn a_server_that_has_worked_counts_it() {
         ("annie_messages_total", 3.0),
         ("annie_tasks_refused_total", 1.0),
         ("annie_queue_wait_seconds_count", 3.0),
-        ("annie_voice_gate_closed_ms_total", 1.0),
+        ("annie_voice_gate_closed_seconds_count", 1.0),
         ("annie_llm_requests_total", 3.0),
         ("annie_llm_request_seconds_count", 3.0),
         ("annie_skill_runs_total", 2.0),

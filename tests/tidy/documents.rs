@@ -150,6 +150,11 @@ fn every_metric_is_explained_and_alerts_watch_only_what_is_counted() {
     wrong.extend(
         watched.difference(&counted).map(|m| format!("deploy/prometheus-alerts.yaml watches {m}, which nobody counts")),
     );
+    let described = metrics_in(&read("src/telemetry.rs"));
+    wrong.extend(counted.difference(&described).map(|m| format!("src/telemetry.rs has no help text for {m}")));
+    wrong.extend(
+        described.difference(&counted).map(|m| format!("src/telemetry.rs describes {m}, which is not counted")),
+    );
     all_well("metrics", &wrong);
 }
 

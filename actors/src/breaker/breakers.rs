@@ -16,11 +16,18 @@ use super::{BreakerArgs, BreakerMsg, CircuitBreaker};
 use crate::{
     observe::{Addr, ChildEnded, Context, EndKind, Named, Node, NodeError},
     supervise::{Budget, BudgetLimits, stop_child},
+    tasks::Tasks,
     wiring::Wiring,
 };
 
 /// Deaths of one breaker before it is left alone for the window.
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 20, window_ms: 10_000 };
+
+/// Breakers that are started at the beginning because they were left open.
+const OPEN_MAX: u32 = 1_000;
+/// Waits between two attempts to list them.
+const LOOK_AGAIN_MS_MIN: u64 = 500;
+const LOOK_AGAIN_MS_MAX: u64 = 30_000;
 
 /// What it hears.
 pub enum BreakersMsg {
@@ -31,12 +38,15 @@ pub enum BreakersMsg {
         /// Whom to answer.
         reply: oneshot::Sender<Option<Addr<BreakerMsg>>>,
     },
+    /// These breakers were left open by an earlier run.
+    LeftOpen(Vec<String>),
 }
 
 impl Named for BreakersMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Ensure { .. } => "Ensure",
+            Self::LeftOpen(_) => "LeftOpen",
         }
     }
 }
@@ -52,6 +62,8 @@ pub(crate) struct BreakersState {
     wiring: Arc<Wiring>,
     seats: BTreeMap<String, Seat>,
     cells: HashMap<ActorId, String>,
+    /// The look for breakers that an earlier run left open.
+    looking: Tasks<()>,
 }
 
 /// The parent of all breakers.
@@ -63,15 +75,30 @@ impl Node for Breakers {
     type State = BreakersState;
     const KIND: &'static str = "breakers";
 
-    fn init(_ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<BreakersState, NodeError> {
-        Ok(BreakersState { wiring, seats: BTreeMap::new(), cells: HashMap::new() })
+    fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<BreakersState, NodeError> {
+        let looking = Tasks::of(ctx.cell());
+        Ok(BreakersState { wiring, seats: BTreeMap::new(), cells: HashMap::new(), looking })
+    }
+
+    async fn ready(ctx: &Context<Self>, state: &mut BreakersState) -> Result<(), NodeError> {
+        look_for_open(ctx, state);
+        Ok(())
     }
 
     async fn handle(ctx: &Context<Self>, state: &mut BreakersState, msg: BreakersMsg) -> Result<(), NodeError> {
-        let BreakersMsg::Ensure { skill, reply } = msg;
-        let addr = ensure(ctx, state, &skill).await;
-        // Whoever asked may have given up.
-        let _ = reply.send(addr);
+        match msg {
+            BreakersMsg::Ensure { skill, reply } => {
+                let addr = ensure(ctx, state, &skill).await;
+                // Whoever asked may have given up.
+                let _ = reply.send(addr);
+            }
+            BreakersMsg::LeftOpen(skills) => {
+                state.looking.remove(&());
+                for skill in skills {
+                    ensure(ctx, state, &skill).await;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -96,6 +123,26 @@ impl Node for Breakers {
         let tired: Vec<&String> = state.seats.iter().filter(|(_, s)| s.tired).map(|(skill, _)| skill).collect();
         json!({"breakers": state.cells.len(), "left_alone": tired})
     }
+}
+
+/// Starts the breakers that an earlier run left open, so that operators see them before their skill is called.
+fn look_for_open(ctx: &Context<Breakers>, state: &mut BreakersState) {
+    let (store, me) = (state.wiring.store.clone(), ctx.me());
+    state.looking.spawn((), async move {
+        let mut wait_ms = LOOK_AGAIN_MS_MIN;
+        loop {
+            match store.open_breakers(OPEN_MAX).await {
+                Ok(skills) => {
+                    // If the message is not taken this incarnation has ended, and the next one looks again.
+                    me.tell(BreakersMsg::LeftOpen(skills));
+                    return;
+                }
+                Err(e) => tracing::warn!(error = %e, "open breakers could not be listed; trying again"),
+            }
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            wait_ms = (wait_ms * 2).min(LOOK_AGAIN_MS_MAX);
+        }
+    });
 }
 
 async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str) -> Option<Addr<BreakerMsg>> {

@@ -244,6 +244,7 @@ fn row_read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, row: R
     if state.is_to_close {
         close(ctx, state);
     }
+    publish(state);
     for (request, reply) in waiting {
         admit(ctx, state, request, reply);
     }
@@ -253,6 +254,7 @@ fn row_read(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, row: R
 fn close(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState) {
     (state.probe, state.is_to_close) = (None, false);
     let changed = state.row.as_mut().is_some_and(BreakerRow::reset);
+    publish(state);
     keep_if(ctx, state, changed);
 }
 
@@ -339,12 +341,18 @@ fn ended(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, run: u64,
         )
         .increment(1);
     }
-    metrics::gauge!("annie_breaker_state", "skill" => state.args.skill.clone()).set(match now {
+    publish(state);
+    keep_if(ctx, state, changed);
+}
+
+/// Sets the gauge of the breaker's state.
+fn publish(state: &BreakerActorState) {
+    let Some(row) = &state.row else { return };
+    metrics::gauge!("annie_breaker_state", "skill" => state.args.skill.clone()).set(match row.state {
         BreakerState::Closed => 0.0,
         BreakerState::HalfOpen => 1.0,
         BreakerState::Open => 2.0,
     });
-    keep_if(ctx, state, changed);
 }
 
 fn keep_if(ctx: &Context<CircuitBreaker>, state: &mut BreakerActorState, changed: bool) {

@@ -167,7 +167,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     };
     let ran_us = clock.monotonic_us().saturating_sub(from_us);
     if is_asked {
-        permit.give_back(ran_us / 1_000, Verdict::of(&result));
+        permit.explained(&result).give_back(ran_us / 1_000, Verdict::of(&result));
         measure(&backend, &result, ran_us);
     } else {
         permit.give_back(0, Verdict::Unused);
@@ -287,8 +287,11 @@ fn measure(backend: &str, result: &Result<ModelReply, ModelError>, ran_us: u64) 
         let count = |kind: &'static str, tokens: u64| {
             metrics::counter!("annie_llm_tokens_total", "type" => kind).increment(tokens);
         };
-        count("input", reply.usage.input_tokens);
-        count("output", reply.usage.output_tokens);
+        // The provider's input count includes cached and written tokens; the types are disjoint, so that they can be summed.
+        let from_cache = reply.usage.cached_tokens.saturating_add(reply.usage.cache_written_tokens);
+        count("input", reply.usage.input_tokens.saturating_sub(from_cache));
         count("cached", reply.usage.cached_tokens);
+        count("cache_written", reply.usage.cache_written_tokens);
+        count("output", reply.usage.output_tokens);
     }
 }

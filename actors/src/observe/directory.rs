@@ -16,7 +16,7 @@ use annie_core::{
     ports::{Clock, FaultAction, Faults},
     time::Micros,
 };
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use parking_lot::Mutex;
 use ractor::{ActorCell, ActorId};
 use serde::Serialize;
@@ -221,6 +221,8 @@ const CRASHES_MAX: usize = 200;
 /// All living actors of one kernel.
 pub struct Directory {
     entries: DashMap<Path, Entry>,
+    /// The kinds of actors that ever lived here.
+    kinds: DashSet<&'static str>,
     lives: AtomicU64,
     crashes: Mutex<VecDeque<Crash>>,
     crashes_total: AtomicU64,
@@ -230,6 +232,7 @@ impl Directory {
     pub(crate) fn new() -> Self {
         Self {
             entries: DashMap::new(),
+            kinds: DashSet::new(),
             lives: AtomicU64::new(0),
             crashes: Mutex::new(VecDeque::new()),
             crashes_total: AtomicU64::new(0),
@@ -245,6 +248,11 @@ impl Directory {
     }
 
     pub(crate) fn insert(&self, path: Path, entry: Entry) {
+        if !self.kinds.contains(entry.kind) && self.kinds.insert(entry.kind) {
+            // A counter that begins at one hides its first event from Prometheus' `increase`.
+            metrics::counter!("annie_actor_crashes_total", "kind" => entry.kind).increment(0);
+            metrics::counter!("annie_actors_stuck_total", "kind" => entry.kind).increment(0);
+        }
         self.entries.insert(path, entry);
     }
 

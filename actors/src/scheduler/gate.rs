@@ -145,7 +145,8 @@ impl Gate {
         if let Some(since) = self.closed_since.take() {
             let closed_ms = when.since_ms(since);
             self.closed_ms += closed_ms;
-            metrics::counter!("annie_voice_gate_closed_ms_total").increment(closed_ms);
+            #[expect(clippy::cast_precision_loss, reason = "a duration in a histogram")]
+            metrics::histogram!("annie_voice_gate_closed_seconds").record(closed_ms as f64 / 1e3);
         }
     }
 

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::{
     SchedulerMsg,
     gate::{Gate, GateGrant, GateRefusal},
+    outcomes::Outcomes,
     permit::{Permit, Verdict},
 };
 use crate::observe::Handle;
@@ -55,7 +56,9 @@ struct Post {
     health: Health,
     /// Its endpoint did not answer when it was asked whether it is there.
     is_unreachable: bool,
-    last_error: Option<(ModelErrorKind, Micros)>,
+    outcomes: Outcomes,
+    /// The last value of its gauge `annie_backend_up`.
+    published: Option<bool>,
     /// How long its last rounds took, in milliseconds, oldest first.
     rounds: VecDeque<u64>,
 }
@@ -127,12 +130,31 @@ impl Leases {
             window: Window::new(facts.window),
             health: Health::default(),
             is_unreachable: false,
-            last_error: None,
+            outcomes: Outcomes::default(),
+            published: None,
             rounds: VecDeque::new(),
         });
         let inner = Inner { posts: posts.collect(), ..Inner::default() };
         let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
-        Self { clock, breaker, names, inner: Mutex::new(inner) }
+        let leases = Self { clock, breaker, names, inner: Mutex::new(inner) };
+        for backend in 0..leases.len() {
+            leases.publish_up(backend);
+            register_outcomes(leases.name(backend));
+        }
+        leases
+    }
+
+    /// Sets the gauge `annie_backend_up` if it changed.
+    pub(super) fn publish_up(&self, backend: usize) {
+        let now = self.clock.now();
+        let changed = self.with(backend, |post| {
+            let up = post.is_up(&self.breaker, now) && !post.outcomes.is_failing();
+            (post.published.replace(up) != Some(up)).then_some(up)
+        });
+        if let Some(Some(up)) = changed {
+            metrics::gauge!("annie_backend_up", "backend" => self.name(backend).to_owned())
+                .set(f64::from(u8::from(up)));
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -191,21 +213,34 @@ impl Leases {
             name,
             ran_ms: 0,
             verdict: Verdict::Unused,
+            why: String::new(),
             leases: self.clone(),
             scheduler,
         })
     }
 
-    pub(super) fn take_back(&self, permit: u64, verdict: Verdict) {
+    /// Ends a round's permit. `why` is the failure's text, if it failed.
+    pub(super) fn take_back(&self, permit: u64, verdict: Verdict, why: &str) {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
         let Some(lease) = inner.out.remove(&permit) else { return };
         if let Some(mark) = inner.marks.get_mut(&lease.task) {
             mark.back_at = Some(now);
         }
-        let Some(post) = inner.posts.get_mut(usize::from(lease.backend.0)) else { return };
+        let backend = usize::from(lease.backend.0);
+        let Some(post) = inner.posts.get_mut(backend) else { return };
         post.running = post.running.saturating_sub(1);
         post.judge(&self.breaker, lease.began, verdict, now);
+        let change = match verdict {
+            Verdict::Unused => None,
+            Verdict::Fine => post.outcomes.answered(),
+            Verdict::Failed { kind, .. } => post.outcomes.failed(kind, why, now),
+        };
+        drop(inner);
+        if let Some(change) = change {
+            change.log(self.name(backend));
+        }
+        self.publish_up(backend);
     }
 
     /// Whether a round of this task runs.
@@ -257,6 +292,7 @@ impl Leases {
                 post.health.reset();
             }
         });
+        self.publish_up(backend);
     }
 
     /// What operators see of a backend.
@@ -268,12 +304,19 @@ impl Leases {
                 "used": post.window.used(now), "urgent": shut(&mut post.window, Priority::High),
                 "others": shut(&mut post.window, Priority::Normal),
             });
+            let up = post.is_up(&self.breaker, now);
+            let state = if !up {
+                "down"
+            } else if post.outcomes.is_failing() {
+                "failing"
+            } else {
+                "up"
+            };
             json!({
-                "slots": post.slots, "running": post.running, "up": post.is_up(&self.breaker, now),
+                "slots": post.slots, "running": post.running, "up": state == "up", "state": state,
                 "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
                 "failures": post.health.row().failures, "trips": post.health.row().trips,
-                "last_error": post.last_error.map(|(kind, at)| json!({"kind": kind.as_str(), "at": at})),
-                "window": window, "gate": post.gate.view(now),
+                "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
             })
         })
         .unwrap_or(Value::Null)
@@ -375,6 +418,18 @@ impl Leases {
     }
 }
 
+/// A counter that begins at one hides its first event from Prometheus' `increase`.
+fn register_outcomes(backend: &str) {
+    use ModelErrorKind as Kind;
+    let failures = [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Timeout, Kind::Truncated, Kind::Unavailable];
+    let failures = failures.into_iter().chain([Kind::InvalidRequest, Kind::Protocol, Kind::Overflow, Kind::Content]);
+    for outcome in failures.map(|kind| kind.as_str()).chain(["ok"]) {
+        let counter =
+            metrics::counter!("annie_llm_requests_total", "backend" => backend.to_owned(), "outcome" => outcome);
+        counter.increment(0);
+    }
+}
+
 impl Post {
     /// Whether a round may be expected to be answered. While a probe is out nobody knows.
     fn is_up(&self, limits: &BreakerLimits, now: Micros) -> bool {
@@ -394,7 +449,6 @@ impl Post {
             Verdict::Unused => {}
             Verdict::Fine => self.answered(began),
             Verdict::Failed { kind, retry_after_ms } => {
-                self.last_error = Some((kind, now));
                 if kind == ModelErrorKind::RateLimited {
                     self.window.rate_limited(retry_after_ms, now);
                 }

@@ -11,6 +11,7 @@ mod gate;
 mod leases;
 mod load;
 mod lobby;
+mod outcomes;
 mod permit;
 mod routes;
 mod show;

@@ -81,6 +81,7 @@ pub struct Permit {
     pub(super) name: Arc<str>,
     pub(super) ran_ms: u64,
     pub(super) verdict: Verdict,
+    pub(super) why: String,
     pub(super) leases: Arc<Leases>,
     pub(super) scheduler: Handle<SchedulerMsg>,
 }
@@ -92,6 +93,15 @@ impl Permit {
         &self.name
     }
 
+    /// Keeps the text of a round's failure for operators; given with the verdict.
+    #[must_use]
+    pub fn explained<T>(mut self, result: &Result<T, ModelError>) -> Self {
+        if let Err(error) = result {
+            self.why.clone_from(&error.detail);
+        }
+        self
+    }
+
     /// Gives it back, saying how long the round took, in milliseconds, and what became of it: the scheduler learns from both.
     pub fn give_back(mut self, ran_ms: u64, verdict: Verdict) {
         (self.ran_ms, self.verdict) = (ran_ms, verdict);
@@ -101,7 +111,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         // The verdict counts here already, so that it is not lost with a message that nobody hears.
-        self.leases.take_back(self.id, self.verdict);
+        self.leases.take_back(self.id, self.verdict, &self.why);
         // If nobody is there, the next life looks into the table.
         let (backend, ran_ms, verdict) = (self.backend, self.ran_ms, self.verdict);
         self.scheduler.tell(SchedulerMsg::Released { backend, ran_ms, verdict });

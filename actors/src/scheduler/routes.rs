@@ -71,8 +71,7 @@ impl Desk {
         let Some(seen) = self.usable.get_mut(n) else { return false };
         let is_changed = usable.differs(seen);
         if usable.is_up != seen.is_up {
-            let up = if usable.is_up { 1.0 } else { 0.0 };
-            metrics::gauge!("annie_backend_up", "backend" => self.leases.name(n).to_owned()).set(up);
+            self.leases.publish_up(n);
         }
         *seen = usable;
         if is_changed {

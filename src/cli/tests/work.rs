@@ -110,7 +110,7 @@ async fn jobs_are_listed_held_back_let_go_on_lifted_and_ended() {
 #[tokio::test]
 async fn the_queue_and_its_gate_are_shown_closed_and_opened() {
     with_desk(async |desk| {
-        assert!(desk.says(&["queue"]).await.contains("nobody waits"));
+        assert!(desk.says(&["queue"]).await.contains("no task waits"));
         assert!(desk.says(&["gate", "show"]).await.contains("open"));
         let hold = serde_json::json!({"holder": "the command line", "ttl_ms": 60_000});
         let client = reqwest::Client::new();

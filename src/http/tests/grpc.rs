@@ -228,7 +228,8 @@ async fn the_tree_is_watched_and_struck() {
     let first = watch.message().await.unwrap().unwrap();
     assert_eq!((first.changed.len(), first.changed[0].path.as_str(), first.total), (1, "/scheduler", 1));
     let life = first.changed[0].incarnation;
-    let act = |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into() };
+    let act =
+        |incarnation| v1::ActRequest { path: "/scheduler".into(), incarnation, reason: "a test".into(), force: false };
     assert_eq!(actors.kill(act(life + 9)).await.unwrap_err().code(), Code::FailedPrecondition);
     actors.kill(act(life)).await.unwrap();
     let life = life_after(&mut watch, life).await;

@@ -1,10 +1,16 @@
 //! Operators' routes, and what every request passes.
 
-use annie_core::ids::UserId;
+use annie_core::{
+    breaker::{BreakerRow, BreakerState},
+    ids::UserId,
+    ports::Breakers,
+    time::Micros,
+};
+use annie_store::MemoryStore;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::world::{Server, delegating, echo, read};
+use super::world::{Server, delegating, echo, last_text, read};
 use crate::{
     auth::KeyScope,
     door::{AppState, DoorLimits},
@@ -40,6 +46,44 @@ async fn the_tree_is_shown_questioned_and_struck() {
     assert_eq!(server.post("/api/v1/actors/stop", json!({ "path": "/nobody" })).await.0, 404);
     assert_eq!(server.get("/api/v1/actors/view?path=/nobody").await.0, 404);
     assert_eq!(server.get("/api/v1/actors/crashes").await.0, 200);
+}
+
+#[tokio::test]
+async fn operations_on_the_root_actor_without_force_are_refused_on_every_front_end() {
+    let server = Server::start(echo()).await;
+    let mut actors = ActorsClient::connect(format!("http://{}", server.at)).await.unwrap();
+    for path in ["/", "//", ""] {
+        for operation in ["kill", "stop", "restart"] {
+            let (status, problem) = server.post(&format!("/api/v1/actors/{operation}"), json!({ "path": path })).await;
+            assert_eq!(status, 400, "{operation} {path:?}: {problem}");
+        }
+        let act = v1::ActRequest { path: path.into(), ..v1::ActRequest::default() };
+        let refused = actors.kill(act).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused}");
+    }
+    assert_eq!(server.say(json!({ "text": "still there?" })).await["answer"], "You said: still there?");
+    let (status, _) = server.post("/api/v1/actors/kill", json!({ "path": "/", "force": true })).await;
+    assert_eq!(status, 200, "whoever means it may");
+}
+
+#[tokio::test]
+async fn breaker_left_open_by_an_earlier_run_is_listed_before_its_skill_is_called() {
+    let store = MemoryStore::new();
+    let open = BreakerRow { state: BreakerState::Open, failures: 5, opened_at: Micros(1), trips: 1 };
+    store.put_breaker("test.put".into(), open).await.unwrap();
+    let closed = BreakerRow { state: BreakerState::Closed, ..open };
+    store.put_breaker("test.other".into(), closed).await.unwrap();
+    let server = Server::on(store, echo(), DoorLimits::default()).await;
+    let mut listed = Vec::new();
+    for _ in 0..10_000 {
+        let (_, list) = server.get("/api/v1/breakers").await;
+        listed = list["breakers"].as_array().cloned().unwrap();
+        if listed.iter().any(|breaker| breaker["state"].is_string()) {
+            break;
+        }
+    }
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((&listed[0]["skill"], &listed[0]["state"]), (&json!("test.put"), &json!("open")));
 }
 
 #[tokio::test]
@@ -276,8 +320,33 @@ async fn a_server_whose_model_is_away_takes_messages_and_says_that_it_is_away() 
         }
         assert_eq!(server.say(json!({ "text": "hello" })).await["status"], "failed");
     }
+    let backend = &said["backends"][0];
+    assert_eq!((&backend["state"], &backend["failed_rounds"]), (&json!("failing"), &json!(1)), "after one failure");
+    assert_eq!(backend["last_error"], json!({"kind": "unavailable", "detail": "away"}), "{backend}");
+    assert!(backend["failing_since"].is_string(), "{backend}");
     assert_eq!((&said["backends"][0]["up"], &said["ready"]), (&json!(false), &json!(true)), "{said}");
     assert_eq!(server.get("/readyz").await.0, 200);
+}
+
+#[tokio::test]
+async fn backend_status_is_up_again_after_the_first_answered_round() {
+    let model = annie_testkit::scripted_model::ScriptedModel::new(|request, _| match last_text(request).as_str() {
+        "fail" => {
+            let kind = annie_core::message::ModelErrorKind::InvalidRequest;
+            Err(annie_core::message::ModelError::new(kind, "HTTP 404: no such model"))
+        }
+        _ => Ok(annie_testkit::scripted_model::says("here")),
+    });
+    let server = Server::start(model).await;
+    server.say(json!({ "text": "fail" })).await;
+    let (_, said) = server.get("/api/v1/status").await;
+    assert_eq!(said["backends"][0]["last_error"]["detail"], "HTTP 404: no such model", "{said}");
+    assert_eq!(said["backends"][0]["up"], false);
+    server.say(json!({ "text": "hello" })).await;
+    let (_, said) = server.get("/api/v1/status").await;
+    let backend = &said["backends"][0];
+    assert_eq!((&backend["state"], &backend["up"], &backend["failed_rounds"]), (&json!("up"), &json!(true), &json!(0)));
+    assert!(backend["last_error"].is_null(), "{backend}");
 }
 
 #[test]

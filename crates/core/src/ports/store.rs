@@ -412,6 +412,8 @@ pub trait Records: Send + Sync {
 pub trait Breakers: Send + Sync {
     /// One skill's row.
     fn breaker(&self, skill: String) -> Fut<'_, Result<Option<BreakerRow>, StoreError>>;
+    /// The skills whose breaker is not closed, by name; at most this many.
+    fn open_breakers(&self, limit: u32) -> Fut<'_, Result<Vec<String>, StoreError>>;
     /// Keeps one skill's row.
     fn put_breaker(&self, skill: String, row: BreakerRow) -> Fut<'_, Result<(), StoreError>>;
 }

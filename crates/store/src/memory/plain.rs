@@ -1,7 +1,7 @@
 //! Breaker rows and API keys.
 
 use annie_core::{
-    breaker::BreakerRow,
+    breaker::{BreakerRow, BreakerState},
     ports::{ApiKey, Breakers, Fut, Keys, StoreError},
 };
 
@@ -10,6 +10,16 @@ use super::MemoryStore;
 impl Breakers for MemoryStore {
     fn breaker(&self, skill: String) -> Fut<'_, Result<Option<BreakerRow>, StoreError>> {
         Box::pin(self.read("breaker", move |data| data.breakers.get(&skill).copied()))
+    }
+
+    fn open_breakers(&self, limit: u32) -> Fut<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(self.read("open_breakers", move |data| {
+            let open = data.breakers.iter().filter(|(_, row)| row.state != BreakerState::Closed);
+            let mut skills: Vec<String> = open.map(|(skill, _)| skill.clone()).collect();
+            skills.sort();
+            skills.truncate(limit as usize);
+            skills
+        }))
     }
 
     fn put_breaker(&self, skill: String, row: BreakerRow) -> Fut<'_, Result<(), StoreError>> {

@@ -88,7 +88,7 @@ impl PostgresStore {
         let wakeups = Wakeups::open(&connections, listen_options(address)).await?;
         let db = Postgres { connections, recent: Mutex::default(), wakeups };
         db.index_memories().await?;
-        Ok(Self { db })
+        Ok(Self::new(db))
     }
 }
 

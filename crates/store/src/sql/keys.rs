@@ -36,7 +36,7 @@ impl<D: Database> Keys for SqlStore<D> {
                 key.created_at.into(),
             ];
             bound.extend([key.expires_at, key.last_used_at, key.revoked_at].map(Cell::maybe_at));
-            self.db.tell("keeping an API key", PUT_KEY, bound).await?;
+            self.tell("keeping an API key", PUT_KEY, bound).await?;
             Ok(())
         })
     }

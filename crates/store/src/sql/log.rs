@@ -1,5 +1,7 @@
 //! Reading the log, owning a conversation, and its snapshot.
 
+use std::time::Instant;
+
 use annie_core::{
     event::{EVENT_VERSION, Event, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId, UserId},
@@ -23,7 +25,15 @@ pub const OPEN_CONVERSATIONS: &str = "SELECT conversation_id, user_id FROM tasks
 
 impl<D: Database> Log for SqlStore<D> {
     fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>> {
-        Box::pin(self.db.commit(batch))
+        Box::pin(async move {
+            let verdicts = self.db.commit(batch).await;
+            let failed = verdicts.iter().find_map(|verdict| match verdict {
+                Err(AppendError::Store(error)) => Some(error),
+                _ => None,
+            });
+            self.trouble.note("committing appends", failed, Instant::now());
+            verdicts
+        })
     }
 
     fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>> {
@@ -70,7 +80,7 @@ impl<D: Database> Log for SqlStore<D> {
                 snapshot.state.into(),
                 signed(epoch.0).into(),
             ];
-            self.db.tell("keeping a snapshot", D::PUT_SNAPSHOT, bound).await?;
+            self.tell("keeping a snapshot", D::PUT_SNAPSHOT, bound).await?;
             Ok(())
         })
     }
@@ -86,8 +96,8 @@ impl<D: Database> Log for SqlStore<D> {
 
     fn ping(&self) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
-            self.db.ask("asking the database", "SELECT 1", Vec::new()).await?;
-            Ok(())
+            self.ask("asking the database", "SELECT 1", Vec::new()).await?;
+            self.trouble.present(Instant::now()).map_or(Ok(()), Err)
         })
     }
 }

@@ -14,7 +14,10 @@ mod outbox;
 mod recent;
 mod records;
 mod todos;
+mod trouble;
 mod writes;
+
+use std::time::Instant;
 
 use annie_core::{
     event::Scope,
@@ -34,11 +37,13 @@ pub use memories::{hit_of, memory_of, owner_word, saved_of};
 pub use outbox::notification_of;
 pub use recent::{Recent, guards};
 pub use todos::{level, summary_of, todo_of};
+use trouble::Trouble;
 pub use writes::{Kind, Row, Writes};
 
 /// A store on a database that speaks SQL.
 pub struct SqlStore<D> {
     pub(crate) db: D,
+    trouble: Trouble,
 }
 
 /// A database that is asked and told in SQL.
@@ -100,7 +105,27 @@ pub trait Database: Send + Sync + 'static {
     fn sweep(&self, before: Micros) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
+impl<D> SqlStore<D> {
+    pub(crate) fn new(db: D) -> Self {
+        Self { db, trouble: Trouble::default() }
+    }
+}
+
 impl<D: Database> SqlStore<D> {
+    /// Asks, and remembers whether it failed.
+    async fn ask(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<D::Row>, StoreError> {
+        let answer = self.db.ask(what, sql, bound).await;
+        self.trouble.note(what, answer.as_ref().err(), Instant::now());
+        answer
+    }
+
+    /// Writes, and remembers whether it failed.
+    async fn tell(&self, what: &'static str, sql: &'static str, bound: Vec<Cell>) -> Result<Vec<D::Row>, StoreError> {
+        let answer = self.db.tell(what, sql, bound).await;
+        self.trouble.note(what, answer.as_ref().err(), Instant::now());
+        answer
+    }
+
     /// The rows of a question, each read by `read`.
     pub(crate) async fn list<T>(
         &self,
@@ -109,7 +134,7 @@ impl<D: Database> SqlStore<D> {
         bound: Vec<Cell>,
         read: impl Fn(&mut Columns<'_>) -> Result<T, StoreError> + Send,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = self.db.ask(what, sql, bound).await?;
+        let rows = self.ask(what, sql, bound).await?;
         rows.iter().map(|row| read(&mut Columns::of(row))).collect()
     }
 
@@ -121,7 +146,7 @@ impl<D: Database> SqlStore<D> {
         bound: Vec<Cell>,
         read: impl Fn(&mut Columns<'_>) -> Result<T, StoreError> + Send,
     ) -> Result<Option<T>, StoreError> {
-        let rows = self.db.ask(what, sql, bound).await?;
+        let rows = self.ask(what, sql, bound).await?;
         rows.first().map(|row| read(&mut Columns::of(row))).transpose()
     }
 }

@@ -52,7 +52,7 @@ impl<D: Database> Operations for SqlStore<D> {
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "reading a secret";
-            let rows = self.db.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
+            let rows = self.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
             let row = rows.first().ok_or_else(|| corrupt(WHAT, format!("{name} was not kept")))?;
             Columns::of(row).sha256()
         })

@@ -136,7 +136,7 @@ impl SqliteStore {
             Readers::open(connect.read_only(true).create_if_missing(false), options.readers_max.max(1)).await?;
         let writer = Mutex::new(Some(Writer::new(connection, lock)));
         let (is_committing, no_memories, no_open_todos) = Default::default();
-        Ok(Self { db: Sqlite { writer, is_committing, readers, no_memories, no_open_todos } })
+        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos }))
     }
 }
 

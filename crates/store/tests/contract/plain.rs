@@ -48,6 +48,21 @@ pub async fn keys_are_listed_oldest_first(store: Arc<dyn Store>) {
     assert_eq!(ids, ["c", "d", "b", "a"]);
 }
 
+pub async fn open_breakers_lists_every_row_that_is_not_closed(store: Arc<dyn Store>) {
+    assert_eq!(store.open_breakers(10).await.unwrap(), Vec::<String>::new());
+    for (skill, state) in [
+        ("c.x", BreakerState::Open),
+        ("a.x", BreakerState::HalfOpen),
+        ("b.x", BreakerState::Closed),
+        ("d.x", BreakerState::Open),
+    ] {
+        let row = BreakerRow { state, failures: 5, opened_at: Micros(1), trips: 1 };
+        store.put_breaker(skill.into(), row).await.unwrap();
+    }
+    assert_eq!(store.open_breakers(10).await.unwrap(), ["a.x", "c.x", "d.x"]);
+    assert_eq!(store.open_breakers(2).await.unwrap(), ["a.x", "c.x"]);
+}
+
 pub async fn a_breaker_row_comes_back_and_is_replaced(store: Arc<dyn Store>) {
     assert_eq!(store.breaker("mail.send".into()).await.unwrap(), None);
     for state in [BreakerState::Open, BreakerState::HalfOpen, BreakerState::Closed] {

@@ -1,0 +1,123 @@
+//! How the last rounds of a backend ended. Routing asks the breaker whether a round may be tried; people ask whether the
+//! last rounds were answered, and if not, why. An endpoint that lists its models and refuses every round is not well.
+
+use annie_core::{message::ModelErrorKind, time::Micros};
+use serde_json::{Value, json};
+
+/// How much of an error's text is kept, in bytes.
+const DETAIL_BYTES_MAX: usize = 500;
+
+/// Failures since the last answer.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    failed_rounds: u32,
+    failing_since: Option<Micros>,
+    last_error: Option<LastError>,
+}
+
+#[derive(Debug)]
+struct LastError {
+    kind: ModelErrorKind,
+    detail: String,
+    at: Micros,
+}
+
+/// A backend's outcomes changed in a way that belongs into the log, once.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Rounds fail now, or fail in another way than before.
+    Fails { kind: ModelErrorKind, detail: String },
+    /// A round was answered after so many failed ones.
+    Recovered { failed_rounds: u32 },
+}
+
+/// Whether this failure is about the one request, and says nothing of the next round.
+const fn is_about_request(kind: ModelErrorKind) -> bool {
+    matches!(kind, ModelErrorKind::Content | ModelErrorKind::Overflow)
+}
+
+impl Outcomes {
+    /// Whether the last round was not answered.
+    pub const fn is_failing(&self) -> bool {
+        self.failed_rounds > 0
+    }
+
+    pub fn answered(&mut self) -> Option<Change> {
+        let failed_rounds = std::mem::take(&mut self.failed_rounds);
+        self.failing_since = None;
+        (failed_rounds > 0).then_some(Change::Recovered { failed_rounds })
+    }
+
+    pub fn failed(&mut self, kind: ModelErrorKind, detail: &str, now: Micros) -> Option<Change> {
+        if is_about_request(kind) {
+            return self.answered();
+        }
+        // The rate window says when the backend takes rounds again.
+        if kind == ModelErrorKind::RateLimited {
+            return None;
+        }
+        let is_known = self.is_failing() && self.last_error.as_ref().is_some_and(|e| e.kind == kind);
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        self.failing_since.get_or_insert(now);
+        let detail = annie_core::context::clip(detail, DETAIL_BYTES_MAX).into_owned();
+        self.last_error = Some(LastError { kind, detail: detail.clone(), at: now });
+        (!is_known).then_some(Change::Fails { kind, detail })
+    }
+
+    /// What operators see.
+    pub fn view(&self) -> Value {
+        let error = |e: &LastError| json!({"kind": e.kind.as_str(), "detail": e.detail, "at": e.at});
+        json!({
+            "failed_rounds": self.failed_rounds, "failing_since": self.failing_since,
+            "last_error": self.last_error.as_ref().map(error),
+        })
+    }
+}
+
+impl Change {
+    /// Says it in the log.
+    pub fn log(&self, backend: &str) {
+        match self {
+            Self::Fails { kind, detail } => {
+                tracing::warn!(
+                    backend,
+                    kind = kind.as_str(),
+                    detail,
+                    "the backend fails; `annie status` says since when"
+                );
+            }
+            Self::Recovered { failed_rounds } => tracing::info!(backend, failed_rounds, "the backend answers again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_log_the_first_failure_a_new_kind_and_the_recovery_once_each() {
+        let mut outcomes = Outcomes::default();
+        let fails = |kind, detail: &str| Some(Change::Fails { kind, detail: detail.to_owned() });
+        assert_eq!(outcomes.answered(), None);
+        let first = outcomes.failed(ModelErrorKind::Unavailable, "HTTP 500", Micros(1));
+        assert_eq!(first, fails(ModelErrorKind::Unavailable, "HTTP 500"));
+        assert_eq!(outcomes.failed(ModelErrorKind::Unavailable, "HTTP 500", Micros(2)), None);
+        let other = outcomes.failed(ModelErrorKind::Auth, "HTTP 401", Micros(3));
+        assert_eq!(other, fails(ModelErrorKind::Auth, "HTTP 401"));
+        let view = outcomes.view();
+        assert_eq!((&view["failed_rounds"], &view["failing_since"]), (&json!(3), &json!(1)));
+        assert_eq!(view["last_error"], json!({"kind": "auth", "detail": "HTTP 401", "at": 3}));
+        assert_eq!(outcomes.answered(), Some(Change::Recovered { failed_rounds: 3 }));
+        assert!(!outcomes.is_failing());
+    }
+
+    #[test]
+    fn outcomes_count_a_refused_request_as_an_answer() {
+        let mut outcomes = Outcomes::default();
+        for kind in [ModelErrorKind::Overflow, ModelErrorKind::Content] {
+            assert_eq!(outcomes.failed(kind, "x", Micros(1)), None);
+            assert!(!outcomes.is_failing());
+        }
+    }
+}
