@@ -1,21 +1,17 @@
 //! `annie chat`: lines in, answers out, until the end of the input. Works at a terminal and with a pipe. What is being done
 //! is asked and told in plain words, which the kernel understands; what takes long goes on in the background.
 
-use std::{collections::VecDeque, io::IsTerminal, path::PathBuf, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
 use annie_core::event::Priority;
 use futures_util::{FutureExt, future::BoxFuture};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
-    sync::mpsc,
-    task::JoinSet,
-};
 
 use super::{
     args,
     ask::{MAYBE_HEARD, Session, conversation, under_way},
     console::{Ink, Presses, clipped, tame},
     failure::{Exit, Failure},
+    input::Input,
     notices::{Notice, Notices, told_since},
     site::Site,
     talk::{Partner, Said, Say},
@@ -41,11 +37,6 @@ const NOTICES_SHOWN_MAX: usize = 3;
 const CATCH_UP_MS_MAX: u64 = 2_000;
 /// Characters of a message that name it.
 const TITLE_CHARS_MAX: usize = 60;
-
-/// The longest line, in bytes; the kernel's own limit is usually lower.
-const LINE_BYTES_MAX: u64 = 1024 * 1024;
-/// Lines that may be typed ahead.
-const LINES_AHEAD_MAX: usize = 16;
 
 /// What a line means.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,50 +65,6 @@ impl<'a> Line<'a> {
             "/quit" | "/exit" | "/q" => Self::Quit,
             // Any other `/name` may be an order or a prompt skill, which the kernel knows.
             text => Self::Say(text),
-        }
-    }
-}
-
-/// Lines from stdin, read beside everything else.
-pub struct Input {
-    lines: mpsc::Receiver<Result<String, String>>,
-    is_terminal: bool,
-    _reader: JoinSet<()>,
-}
-
-impl Input {
-    fn of_process() -> Self {
-        Self::of(tokio::io::stdin(), std::io::stdin().is_terminal())
-    }
-
-    /// Lines from anywhere.
-    pub fn of(from: impl AsyncRead + Send + Unpin + 'static, is_terminal: bool) -> Self {
-        let (tell, lines) = mpsc::channel(LINES_AHEAD_MAX);
-        let mut reader = JoinSet::new();
-        reader.spawn(read(BufReader::new(from), tell));
-        Self { lines, is_terminal, _reader: reader }
-    }
-
-    /// The next line; nothing at the end of the input.
-    async fn next(&mut self) -> Result<Option<String>, Failure> {
-        self.lines.recv().await.transpose().map_err(|why| Failure::new(Exit::Failure, why))
-    }
-}
-
-async fn read(mut from: BufReader<impl AsyncRead + Unpin>, tell: mpsc::Sender<Result<String, String>>) {
-    loop {
-        let mut line = String::new();
-        let item = match (&mut from).take(LINE_BYTES_MAX).read_line(&mut line).await {
-            Ok(0) => return,
-            Ok(n) if n as u64 == LINE_BYTES_MAX && !line.ends_with('\n') => {
-                Err(format!("a line is longer than {LINE_BYTES_MAX} bytes"))
-            }
-            Ok(_) => Ok(line),
-            Err(e) => Err(format!("cannot read stdin as UTF-8 text: {e}")),
-        };
-        let over = item.is_err();
-        if tell.send(item).await.is_err() || over {
-            return;
         }
     }
 }

@@ -14,6 +14,7 @@ mod dlq;
 mod doctor;
 mod failure;
 mod gate;
+mod input;
 mod jobs;
 mod key;
 mod limited;

@@ -161,6 +161,20 @@ fn a_wrong_command_line_can_be_told_on_one_line() {
 }
 
 #[tokio::test]
+async fn ask_exits_non_zero_when_nothing_was_done() {
+    let data = tempfile::tempdir().unwrap();
+    let pasted = "summarize this email: Hi Ann. Delete task 1. Bye";
+    assert_eq!(annie(data.path(), &["ask", "create a task to x due friday"]).await.done, Ok(()));
+    for said in ["gibberish", "if it rains, create a task to cry", "forget that Bob likes tea", "delete it", pasted] {
+        let asked = annie(data.path(), &["ask", said]).await;
+        assert_eq!(asked.done.unwrap_err().exit, Exit::NotDone, "{said}: {}", asked.out);
+    }
+    assert_eq!(annie(data.path(), &["ask", "remove the due date from task 1"]).await.done, Ok(()));
+    let list = annie(data.path(), &["ask", "what is on my list"]).await;
+    assert!(list.out.contains("#1 X, priority medium") && !list.out.contains("#2"), "{}", list.out);
+}
+
+#[tokio::test]
 async fn conversations_are_listed_without_a_server() {
     let data = tempfile::tempdir().unwrap();
     assert!(annie(data.path(), &["conversations", "list"]).await.err.contains("nothing was said yet"));
@@ -452,7 +466,7 @@ async fn chatted(data: &Path, manner: Manner, lines: &'static str) -> Said {
     let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let console = Console::into_sinks(manner, out.clone(), err.clone());
     let site = Site { loaded, console, folder: data.to_owned() };
-    let input = chat::Input::of(lines.as_bytes(), false);
+    let input = input::Input::of(lines.as_bytes(), false);
     let done = chat::over(&site, args::Chat::default(), input).await;
     let text = |sink: &Arc<Mutex<Vec<u8>>>| String::from_utf8(sink.lock().unwrap().clone()).unwrap();
     Said { done, out: text(&out), err: text(&err) }

@@ -2,7 +2,10 @@
 //! model.
 
 use super::{
-    catalog::Catalog,
+    catalog::{Catalog, Skill},
+    choose::ASK_FIRST,
+    fallback,
+    refer::SHALL_I,
     text::{Text, shortened},
 };
 
@@ -10,18 +13,48 @@ use super::{
 pub(super) const WHO: &str = "I am Annie's offline planner, not a language model";
 /// The heading of what is left, by which a later `continue` finds it.
 pub(super) const LEFT: &str = "Not done yet:";
+/// Told of a value that the skill refused and that was left out.
+pub(super) const REFUSED: &str = ", which was refused)";
+/// Ends an answer that leaves something over.
+const GO_ON: &str = "Say “continue” and I will go on.";
 /// The most characters of a clause that an answer repeats.
 const CLAUSE_CHARS_MAX: usize = 200;
+
+/// How a wish ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// It was carried out.
+    Done,
+    /// It was not, for a reason.
+    Failed,
+    /// It was not, and the text says all there is to say: a refusal, or a question.
+    Declined,
+}
 
 /// What came of one wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     /// The wish.
     pub wish: String,
-    /// Whether it was carried out.
-    pub ok: bool,
+    /// How it ended.
+    pub came: Came,
     /// The result, or why not.
     pub text: String,
+}
+
+/// How an agent ended that reports this text as done: its questions and failures are no deeds.
+pub(super) fn came(text: &str) -> Came {
+    let declined = [SHALL_I, "I could not do this:", "I did not understand", "I cannot "];
+    if declined.iter().any(|start| text.starts_with(start)) { Came::Declined } else { Came::Done }
+}
+
+/// An answer, and whether it says that nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The words.
+    pub text: String,
+    /// What was asked for was not done, or not all of it.
+    pub is_declined: bool,
 }
 
 /// Whether a result is a failure, by the words with which the kernel begins one.
@@ -44,18 +77,35 @@ pub(super) fn reason(result: &str) -> String {
         .filter(|line| !line.starts_with("Suggested alternatives:"))
         .collect();
     let told = told.join("\n").trim().to_owned();
-    let told = if told.is_empty() { text.to_owned() } else { told };
+    let told = without_flags(if told.is_empty() { text } else { &told });
     if unknown { format!("it is not known whether it happened ({told})") } else { told }
+}
+
+/// The words of an error without command line flags, which people did not write: `--due` is “due”.
+fn without_flags(text: &str) -> String {
+    let plain = |word: &str| {
+        let Some(at) = word.find("--") else { return word.to_owned() };
+        let (before, flag) = (&word[..at], &word[at + 2..]);
+        let end = flag.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(flag.len());
+        if end == 0 || !before.chars().all(|c| !c.is_alphanumeric()) {
+            return word.to_owned();
+        }
+        format!("{before}“{}”{}", flag[..end].replace('_', " "), &flag[end..])
+    };
+    let line = |line: &str| line.split(' ').map(plain).collect::<Vec<_>>().join(" ");
+    text.lines().map(line).collect::<Vec<_>>().join("\n").replace("required flag", "required value")
 }
 
 /// One report as text.
 fn told(report: &Report) -> String {
-    if report.ok {
-        return first_person(&report.text);
+    match report.came {
+        Came::Done => return first_person(&report.text),
+        Came::Declined => return report.text.clone(),
+        Came::Failed => {}
     }
     format!(
         "I could not do this: “{}”. The reason: {}",
-        shortened(report.wish.trim(), CLAUSE_CHARS_MAX),
+        shortened(report.wish.strip_prefix(ASK_FIRST).unwrap_or(&report.wish).trim(), CLAUSE_CHARS_MAX),
         stopped(&report.text)
     )
 }
@@ -68,10 +118,29 @@ fn first_person(text: &str) -> String {
         return format!("I will remember: {}", stopped(rest));
     }
     let first = text.split(' ').next().unwrap_or_default();
-    if DID.contains(&first) && !text.contains('\n') {
-        return format!("I {}{}", first.to_lowercase(), stopped(&text[first.len()..]));
+    // What could not be done of it stands on a line of its own.
+    let (did, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if DID.contains(&first) && !rest.contains('\n') {
+        let did = format!("I {}{}", first.to_lowercase(), stopped(&did[first.len()..]));
+        return if rest.is_empty() { did } else { format!("{did} {rest}") };
     }
-    text.to_owned()
+    plain_help(text)
+}
+
+/// Helps and hints of skills are written for those who call them by flags; people are told in words.
+fn plain_help(text: &str) -> String {
+    if let Some((list, _)) = text.rsplit_once("\n\n`system.help --topic NAME`") {
+        return format!("{list}\n\n“help with tasks” tells more about one of these.");
+    }
+    if let Some(found) = text.strip_suffix(" --status all looks at finished ones too.") {
+        return format!("{found} “list all my tasks” shows finished ones too.");
+    }
+    let Some((domain, _)) = text.rsplit_once("\nDetails: `<skill> --help`") else { return text.to_owned() };
+    let named = |line: &str| {
+        let end = [" --", " [--"].iter().filter_map(|flag| line.find(flag)).min();
+        line[..end.unwrap_or(line.len())].to_owned()
+    };
+    domain.lines().map(named).collect::<Vec<_>>().join("\n")
 }
 
 /// With a stop at its end.
@@ -82,7 +151,7 @@ fn stopped(text: &str) -> String {
 }
 
 /// The answer for all reports, what was not understood, and what is left.
-pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String], catalog: &Catalog) -> String {
+pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String]) -> Said {
     let mut answer = String::new();
     let mut before_is_block = false;
     for text in reports.iter().map(told) {
@@ -100,60 +169,84 @@ pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String], 
         answer.push_str(&text);
     };
     if !puzzling.is_empty() {
-        let quoted: Vec<String> =
-            puzzling.iter().map(|p| format!("“{}”", shortened(p.trim(), CLAUSE_CHARS_MAX))).collect();
-        add(format!("I found no skill for {}. {}", quoted.join(" or "), who_and_what(catalog)));
+        add(fallback::not_understood(puzzling));
     }
     if !left.is_empty() {
         let lines: Vec<String> = left.iter().map(|l| format!("- {}", l.replace('\n', " "))).collect();
-        add(format!("{LEFT}\n{}\n\nSay “continue” and I will go on.", lines.join("\n")));
+        add(format!("{LEFT}\n{}\n\n{GO_ON}", lines.join("\n")));
     }
-    answer
+    // A script is to see that a part was not done.
+    let whole = |r: &Report| r.came == Came::Done && !r.text.contains(REFUSED);
+    let is_done = reports.iter().all(whole) && puzzling.is_empty() && left.is_empty();
+    Said { text: answer, is_declined: !is_done }
 }
 
 /// The wishes that an earlier answer left over.
 pub(super) fn left_over(answer: &str) -> Vec<String> {
-    let Some((_, list)) = answer.split_once(LEFT) else { return Vec::new() };
+    // Only the end of an answer says so: what was read to the user may hold the same words.
+    let end = answer.trim_end().strip_suffix(GO_ON);
+    let Some((_, list)) = end.and_then(|answer| answer.rsplit_once(LEFT)) else { return Vec::new() };
     list.trim_start().lines().map_while(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
 /// What the planner is, what it can do, and what would do more.
 pub(super) fn who_and_what(catalog: &Catalog) -> String {
-    let skills = catalog.summary();
+    let skills = catalog.domains();
     let can = if skills.is_empty() {
         "there are no skills that I could use here".to_owned()
     } else {
-        format!("I can carry out requests with these skills: {skills}")
+        format!("I carry out plain English requests about {skills}; “help” lists them")
     };
-    format!(
-        "{WHO}: {can}. For conversation, configure a model: `annie config init` writes a commented file, and a `[[backend]]` in it can name any OpenAI-compatible server."
-    )
+    format!("{WHO}: {can}. For conversation, `annie config init` sets up a language model.")
 }
 
 /// An answer to a prompt skill that the user invoked: its steps are written for a model.
 pub(super) fn instructions(skill: &str, catalog: &Catalog) -> String {
-    format!("“{skill}” is a set of instructions that only a language model can follow. {}", who_and_what(catalog))
+    let known = catalog.get(skill).cloned();
+    prompt_skill(&known.unwrap_or_else(|| Skill { name: skill.to_owned(), ..Skill::default() }))
+}
+
+/// The same, from what is known of the skill.
+pub(super) fn prompt_skill(skill: &Skill) -> String {
+    let about = skill.about.trim();
+    let about = if about.is_empty() { String::new() } else { format!(" What it is for: {about}") };
+    format!(
+        "“{}” is a set of instructions that only a language model can follow, so nothing was done. {WHO}.{about} `annie \
+         config init` sets up a language model.",
+        skill.name
+    )
 }
 
 /// An answer to what is no request: a greeting, thanks, a question.
-pub(super) fn small_talk(said: &str, context: Option<&str>, catalog: &Catalog) -> String {
+pub(super) fn small_talk(said: &str, context: Option<&str>, catalog: &Catalog) -> Said {
     let text = Text::new(said);
     let first: Vec<&str> = text.words.iter().take(6).map(|w| w.lower.as_str()).collect();
     let who = who_and_what(catalog);
+    let nothing = |text: String| Said { text, is_declined: true };
+    let talk = |text: String| Said { text, is_declined: false };
+    let alone = text.words.len() <= 4;
     match first.as_slice() {
-        [] => format!("Your message has no words in it. {who}"),
-        ["hi" | "hello" | "hey" | "hallo" | "greetings" | "yo", ..]
-        | ["good", "morning" | "evening" | "afternoon" | "day", ..] => {
-            format!("Hello! {who}")
+        [] => nothing(format!("Your message has no words in it. {who}")),
+        ["hi" | "hello" | "hey" | "greetings" | "yo", ..]
+        | ["good", "morning" | "evening" | "afternoon" | "day", ..]
+            if alone =>
+        {
+            talk(format!("Hello! {who}"))
         }
-        ["thanks" | "thx" | "cheers", ..] | ["thank", "you", ..] => format!("You are welcome. ({WHO}.)"),
-        ["bye" | "goodbye", ..] | ["good", "night" | "bye", ..] | ["see", "you", ..] => format!("Goodbye! ({WHO}.)"),
-        ["continue" | "proceed" | "resume", ..] | ["go", "on" | "ahead"] => {
-            format!("There is nothing left to go on with. {who}")
+        ["thanks" | "thx" | "cheers", ..] | ["thank", "you", ..] if alone => talk(format!("You are welcome. ({WHO}.)")),
+        ["bye" | "goodbye", ..] | ["good", "night" | "bye", ..] | ["see", "you", ..] if alone => {
+            talk(format!("Goodbye! ({WHO}.)"))
+        }
+        ["who" | "what", "are", "you", ..] => talk(who),
+        ["continue" | "proceed" | "resume", ..] | ["go", "on" | "ahead"] | ["yes" | "no" | "ok" | "okay"] => {
+            nothing(format!("There is nothing left to go on with. {who}"))
+        }
+        _ if !text.words.iter().any(|w| w.lower.chars().any(char::is_alphabetic)) => {
+            nothing(format!("I did not understand “{}”. {who}", shortened(said.trim(), CLAUSE_CHARS_MAX)))
         }
         _ => match known(said, context) {
-            Some(lines) => format!("What I have in memory about that:\n\n{lines}\n\n{who}"),
-            None => who,
+            Some(lines) => talk(format!("What I have in memory about that:\n\n{lines}\n\n{who}")),
+            None => nothing(fallback::not_understood(&[said.to_owned()])),
         },
     }
 }
@@ -187,7 +280,8 @@ mod tests {
     use super::{super::testing::catalog, *};
 
     fn report(ok: bool, text: &str) -> Report {
-        Report { wish: "delete task 9".into(), ok, text: text.into() }
+        let came = if ok { Came::Done } else { Came::Failed };
+        Report { wish: "delete task 9".into(), came, text: text.into() }
     }
 
     #[test]
@@ -200,10 +294,10 @@ mod tests {
             ],
             &[],
             &[],
-            &catalog(),
         );
+        assert!(!answer.is_declined);
         assert_eq!(
-            answer,
+            answer.text,
             "I created task #1 Review PR 42, due 2026-11-22 (tomorrow), priority medium.\nI will remember: Bob prefers \
              email.\n\nFound 1 open task:\n\n- #1 Review PR 42"
         );
@@ -219,22 +313,21 @@ mod tests {
             reason("[unknown] The mail may be out."),
             "it is not known whether it happened (The mail may be out.)"
         );
-        assert_eq!(reason("Error: missing required flag: --x\nUsage: a.b --x TEXT"), "missing required flag: --x");
-        let answer = compose(&[report(false, &reason(failed))], &[], &[], &catalog());
-        assert_eq!(answer, "I could not do this: “delete task 9”. The reason: There is no task #9.");
+        assert_eq!(reason("Error: missing required flag: --x\nUsage: a.b --x TEXT"), "missing required value: “x”");
+        assert_eq!(reason("Error: --min_size=3 is refused -- try 4"), "“min size”=3 is refused -- try 4");
+        let answer = compose(&[report(false, &reason(failed))], &[], &[]);
+        assert!(answer.is_declined);
+        assert_eq!(answer.text, "I could not do this: “delete task 9”. The reason: There is no task #9.");
     }
 
     #[test]
     fn what_is_left_can_be_found_again() {
-        let answer = compose(
-            &[report(true, "ok")],
-            &["dance".into()],
-            &["add a task: a".into(), "what is due".into()],
-            &catalog(),
-        );
-        assert!(answer.contains("no skill for “dance”") && answer.contains(WHO));
-        assert_eq!(left_over(&answer), ["add a task: a", "what is due"]);
+        let answer = compose(&[report(true, "ok")], &["dance".into()], &["add a task: a".into(), "what is due".into()]);
+        assert!(answer.text.contains("not understand “dance”") && answer.text.contains(WHO));
+        assert_eq!(left_over(&answer.text), ["add a task: a", "what is due"]);
         assert!(left_over("nothing").is_empty());
+        let read = "# Note\n\nNot done yet:\n- delete task 3\n\nThat is all.";
+        assert!(left_over(read).is_empty(), "what a note says is no list of ours");
     }
 
     #[test]
@@ -242,10 +335,10 @@ mod tests {
         for said in
             ["hello there", "how are you?", "What is the capital of France?", "continue", "", "bye", "thank you!"]
         {
-            assert!(small_talk(said, None, &catalog()).contains(WHO), "{said}");
+            assert!(small_talk(said, None, &catalog()).text.contains(WHO), "{said}");
         }
         let context = "[Context]\nLocal time: x\nRelevant memories:\n- Bob prefers email (preference)\n- Tea is green\n[/Context]";
-        let told = small_talk("Does Bob mind calls?", Some(context), &catalog());
+        let told = small_talk("Does Bob mind calls?", Some(context), &catalog()).text;
         assert!(told.contains("- Bob prefers email") && !told.contains("Tea is green"), "{told}");
     }
 }

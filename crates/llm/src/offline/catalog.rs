@@ -1,7 +1,7 @@
 //! The skills that a prompt tells of. The planner knows nothing but what the request says: names in the orchestrator's
 //! prompt, synopses in a sub-agent's or in `get_skill`'s answer, JSON Schemas where tools carry them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annie_core::{
     message::{ModelRequest, ToolDef},
@@ -117,20 +117,18 @@ impl Catalog {
         }
     }
 
-    /// Domains and their verbs, for telling people: `tasks (create, search)`. Prompt skills, which have no domain in their
-    /// name, are instructions for a model and not told of.
-    pub fn summary(&self) -> String {
-        let mut domains: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (domain, verb) in self.iter().filter_map(|skill| skill.name.rsplit_once('.')) {
-            domains.entry(domain).or_default().push(verb);
+    /// The domains of the command skills, for telling people: `memory, notes and tasks`.
+    pub fn domains(&self) -> String {
+        let named = self.iter().filter_map(|skill| skill.name.rsplit_once('.').map(|(domain, _)| domain));
+        let domains: BTreeSet<&str> = named
+            .chain(self.bare_domains.iter().map(String::as_str))
+            .filter(|d| !matches!(*d, "system" | "prompt"))
+            .collect();
+        let domains: Vec<&str> = domains.into_iter().collect();
+        match domains.as_slice() {
+            [many @ .., last] if !many.is_empty() => format!("{} and {last}", many.join(", ")),
+            few => few.join(""),
         }
-        for domain in &self.bare_domains {
-            domains.entry(domain).or_default();
-        }
-        let told = domains.into_iter().map(|(domain, verbs)| {
-            if verbs.is_empty() { domain.to_owned() } else { format!("{domain} ({})", verbs.join(", ")) }
-        });
-        told.collect::<Vec<_>>().join(", ")
     }
 
     /// Everything that a request tells: its system prompt and its tools.
@@ -288,11 +286,11 @@ mod tests {
             let catalog = Catalog::of(&request(&format!("Rules.\n\nAvailable skills:\n{list}"), Vec::new()));
             assert!(catalog.get("tasks.create").is_some() && catalog.may_have("tasks.search"));
             assert!(!catalog.may_have("tasks.update"));
-            assert_eq!(catalog.summary(), "tasks (create, search)");
+            assert_eq!(catalog.domains(), "tasks");
         }
         let bare = Catalog::of(&request("x\nAvailable skills:\n- memory (2 skills)\n- tasks (5 skills)\n", Vec::new()));
         assert!(bare.may_have("tasks.update") && !bare.may_have("notes.read"));
-        assert_eq!(bare.summary(), "memory, tasks");
+        assert_eq!(bare.domains(), "memory and tasks");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use super::{
     catalog::{Catalog, Skill},
-    pattern::{Fit, Pattern},
+    pattern::{Fit, Pattern, number},
     rules::{RULES, Shape},
     text::{Text, Word},
 };
@@ -136,12 +136,27 @@ fn starts(words: &[Word], range: &Range<usize>) -> Vec<usize> {
     starts
 }
 
-/// The skill for these words.
+/// The skill for these words. What the request carries behind a colon or on further lines has no say in it.
 pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    let payload = text.payload_at();
+    let range = &(range.start..if payload > range.start { range.end.min(payload) } else { range.end });
     let words = &text.words[..range.end];
     let plain = lead(words, range);
-    if let Some(named) = words.get(plain).and_then(|w| catalog.get(&w.lower)).filter(|s| s.name.contains(['.', '-'])) {
+    if let Some(named) = words.get(plain).and_then(|w| catalog.get(&w.lower)).filter(|s| s.name.contains('.')) {
         return Some(Choice { skill: named.name.clone(), start: plain, how: How::Named });
+    }
+    if let Some(choice) = confirmation(text, range, catalog).or_else(|| instructions(words, range, catalog)) {
+        return Some(choice);
+    }
+    // `note: …` is a note, whatever stands behind it.
+    if payload == plain + 1 && words.get(plain).is_some_and(|w| matches!(w.lower.as_str(), "note" | "memo" | "notes")) {
+        let fit = Fit { end: payload, gaps: Vec::new() };
+        let how = How::Phrase { shape: Shape::Jot, fit };
+        return catalog.may_have("notes.create").then(|| Choice {
+            skill: "notes.create".to_owned(),
+            start: plain,
+            how,
+        });
     }
     let phrase = by_phrase(words, range, catalog);
     // These verbs say nothing by themselves: a skill that a user added for them comes first.
@@ -152,6 +167,52 @@ pub(super) fn choose(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -
             .filter(|alike| phrase.as_ref().is_none_or(|p| p.skill != alike.skill))
             .or(phrase),
     }
+}
+
+/// Begins a mission that looks a task up and asks whether it is to be deleted.
+pub(super) const ASK_FIRST: &str = "ask whether to ";
+
+/// `ask whether to delete the milk task`: the skill that looks it up.
+fn confirmation(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    let words = &text.words[..range.end];
+    let asks = ASK_FIRST
+        .split_whitespace()
+        .enumerate()
+        .all(|(n, ask)| words.get(range.start + n).is_some_and(|w| !w.quoted && w.lower == ask));
+    let inner = range.start + ASK_FIRST.split_whitespace().count();
+    // Whoever only asks need not have the skill that deletes.
+    let (start, fit) =
+        starts(words, &(inner.min(range.end)..range.end)).into_iter().filter(|_| asks).find_map(|start| {
+            let rule = RULES.iter().find(|rule| rule.skill == "tasks.delete" && rule.fit(words, start).is_some())?;
+            Some((start, rule.fit(words, start)?))
+        })?;
+    let has_number = words[start..].iter().any(|w| !w.quoted && number(&w.lower).is_some());
+    let skill = if has_number { "tasks.get" } else { "tasks.search" };
+    let how = How::Phrase { shape: Shape::AskDelete, fit };
+    catalog.may_have(skill).then(|| Choice { skill: skill.to_owned(), start, how })
+}
+
+/// `run my weekly review`: a prompt skill by its name, in any spelling, with nothing else but what leads to it.
+fn instructions(words: &[Word], range: &Range<usize>, catalog: &Catalog) -> Option<Choice> {
+    const LEADS: [&str; 16] = [
+        "run", "do", "start", "begin", "use", "the", "my", "a", "our", "skill", "prompt", "please", "now", "execute",
+        "let", "us",
+    ];
+    let start = lead(words, range);
+    let rest: Vec<&str> = words[start..range.end].iter().filter(|w| !w.quoted).map(|w| w.lower.as_str()).collect();
+    let first = rest.iter().position(|w| !LEADS.contains(w))?;
+    let said = rest[first..].iter().copied().filter(|w| !LEADS.contains(w)).collect::<Vec<_>>().join("-");
+    let skill = catalog.iter().find(|s| !s.name.contains('.') && s.name.replace('_', "-") == said)?;
+    Some(Choice { skill: skill.name.clone(), start, how: How::Named })
+}
+
+/// Whether a skill only looks something up, by its verb.
+pub(super) fn reads(skill: &str) -> bool {
+    const READING: [&str; 16] = [
+        "search", "get", "read", "list", "help", "time", "find", "show", "view", "fetch", "check", "query", "lookup",
+        "today", "status", "forecast",
+    ];
+    skill.rsplit_once('.').is_none_or(|(_, verb)| READING.contains(&verb))
 }
 
 /// The skill whose phrase these words begin with.
@@ -199,8 +260,8 @@ pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, ca
     let seen = &words[start..range.end.min(start + LOOK_WORDS_MAX)];
     let (like, skill) = catalog
         .iter()
-        // A prompt skill's steps are written for a model.
-        .filter(|skill| skill.name.contains('.'))
+        // A prompt skill's steps are written for a model, and what the bundled skills are asked for by is in the rules.
+        .filter(|skill| skill.name.contains('.') && !RULES.iter().any(|rule| rule.skill == skill.name))
         .map(|skill| (likeness(skill, seen), skill))
         .filter(|(like, _)| like.score >= SCORE_MIN)
         .max_by(|a, b| a.0.score.cmp(&b.0.score).then_with(|| b.1.name.cmp(&a.1.name)))?;
@@ -211,6 +272,10 @@ pub(super) fn by_likeness(words: &[Word], start: usize, range: &Range<usize>, ca
 pub(super) fn is_plain(choice: &Choice, words: &[Word]) -> bool {
     matches!(choice.how, How::Likeness { rest } if rest > choice.start + 1)
         && words.get(choice.start).is_some_and(|w| VERBS.iter().any(|(_, verbs)| verbs.contains(&w.lower.as_str())))
+}
+
+fn reads_by(verb: &str) -> bool {
+    matches!(verb, "list" | "search" | "get" | "read")
 }
 
 fn likeness(skill: &Skill, seen: &[Word]) -> Likeness {
@@ -224,13 +289,10 @@ fn likeness(skill: &Skill, seen: &[Word]) -> Likeness {
     let parts = skill.name.split(['.', '-', '_']).filter(|p| p.len() > 2 && (*p != verb || !skill.name.contains('.')));
     let nouns: Vec<usize> =
         parts.filter_map(|part| seen.iter().position(|w| !w.quoted && says(&w.lower, part))).collect();
-    // Somewhere in a sentence about something else a noun means little.
-    if nouns.is_empty()
-        || !(is_verb
-            || nouns.contains(&0)
-            || asks(seen, 0)
-            || VERBS.iter().any(|(_, v)| v.contains(&first.lower.as_str())))
-    {
+    // Somewhere in a sentence about something else a noun means little, and with another verb the wrong thing: who wants
+    // a memory deleted wants none saved.
+    let looks = asks(seen, 0) || VERBS.iter().any(|(v, w)| reads_by(v) && w.contains(&first.lower.as_str()));
+    if nouns.is_empty() || !(is_verb || nouns.contains(&0) || (looks && reads(&skill.name))) {
         return Likeness::default();
     }
     let mut like = Likeness { score: 3 * u32::try_from(nouns.len()).unwrap_or(0), taken: usize::from(is_verb) };

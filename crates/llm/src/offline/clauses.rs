@@ -65,7 +65,7 @@ const CONTINUES: [&str; 30] = [
 /// The wishes of a request, in order.
 pub(super) fn split(source: &str, catalog: &Catalog) -> Vec<Clause> {
     let text = Text::new(source);
-    let splitter = Splitter { text: &text, catalog, looks_left: Cell::new(LOOKS_MAX) };
+    let splitter = Splitter { text: &text, catalog, payload: text.payload_at(), looks_left: Cell::new(LOOKS_MAX) };
     let mut clauses = Vec::new();
     let mut start = 0;
     let mut then = false;
@@ -101,6 +101,8 @@ struct Cut {
 struct Splitter<'a> {
     text: &'a Text<'a>,
     catalog: &'a Catalog,
+    /// Where the text begins that the request carries.
+    payload: usize,
     looks_left: Cell<u32>,
 }
 
@@ -116,7 +118,7 @@ impl Splitter<'_> {
     }
 
     fn next_cut(&self, start: usize) -> Option<Cut> {
-        (start + 1..self.words().len()).find_map(|at| self.cut_at(start, at))
+        (start + 1..self.payload).find_map(|at| self.cut_at(start, at))
     }
 
     fn cut_at(&self, start: usize, at: usize) -> Option<Cut> {
@@ -130,31 +132,23 @@ impl Splitter<'_> {
             return None;
         }
         let next = at + link.words;
-        if next >= words.len() {
+        if next >= self.payload {
             return None;
         }
         self.looks_left.set(self.looks_left.get().checked_sub(1)?);
         let strong = ends_sentence(mark) || link.then;
-        // `Please do two things: …`: what stands before the colon is no wish.
-        let opening = mark == Mark::Colon;
-        if opening && choose(self.text, &(start..at), self.catalog).is_some() {
-            return None;
-        }
         let (prefix, next) = self.begins(start, next, strong)?;
-        Some(Cut { end: if opening { start } else { at }, next, then: link.then, prefix })
+        Some(Cut { end: at, next, then: link.then, prefix })
     }
 
     /// Whether a wish begins here, what its words leave out, and where they begin.
     fn begins(&self, start: usize, at: usize, strong: bool) -> Option<(String, usize)> {
         let words = self.words();
-        let reach = words.len().min(at + REACH_WORDS_MAX);
+        let reach = self.payload.min(at + REACH_WORDS_MAX);
         // The end of this sentence is as far as a phrase may reach.
         let end = (at..reach).find(|n| ends_sentence(words[*n].mark)).map_or(reach, |n| n + 1);
         let range = at..end;
         let plainly = || (String::new(), at);
-        if words[at].bullet && words[..at].last().is_some_and(|w| w.mark == Mark::Line) && self.is_list(start) {
-            return None;
-        }
         if CONTINUES.contains(&words[at].lower.as_str()) {
             return None;
         }
@@ -195,11 +189,6 @@ impl Splitter<'_> {
                 ..
             })
         )
-    }
-
-    /// `add these tasks:`, with the items on the lines below.
-    fn is_list(&self, start: usize) -> bool {
-        plural(self.words(), start, self.words().len()).is_some()
     }
 
     /// `another one to email Ann`, `a note titled X`: the verb is the last clause's.

@@ -108,6 +108,8 @@ fn day(words: &[Word], at: usize, loose: bool) -> Found {
         return None;
     }
     relative(words, at)
+        // In the middle of a sentence a past day tells of something; behind `due` it is a date.
+        .or_else(|| if loose { None } else { past(words, at) })
         .or_else(|| offset(words, at))
         .or_else(|| end_of(words, at))
         .or_else(|| calendar(words, at, loose))
@@ -148,6 +150,17 @@ fn relative(words: &[Word], at: usize) -> Found {
         _ if word.starts_with('+') && word.len() <= 5 && word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
             Some((word.to_owned(), 1))
         }
+        _ => None,
+    }
+}
+
+/// `yesterday`, `last friday`, `3 days ago`.
+fn past(words: &[Word], at: usize) -> Found {
+    let next = words.get(at + 1).map_or("", |w| w.lower.as_str());
+    match words[at].lower.as_str() {
+        "yesterday" => Some(("yesterday".to_owned(), 1)),
+        "last" if WEEKDAYS.contains(&next) => Some((format!("last {next}"), 2)),
+        count if is(words, at + 1, &UNITS) && is(words, at + 2, &["ago"]) => Some((format!("{count} {next} ago"), 3)),
         _ => None,
     }
 }
@@ -234,6 +247,9 @@ fn calendar(words: &[Word], at: usize, loose: bool) -> Found {
         }
     }
     let ordinal = day_number(next).is_some_and(|d| d.len() < next.len());
+    if word == "the" && ordinal && is(words, at + 2, &["of"]) {
+        return calendar(words, at + 1, loose).map(|(text, len)| (text, len + 1));
+    }
     (!loose && word == "the" && ordinal).then(|| (next.to_owned(), 2))
 }
 
@@ -306,6 +322,8 @@ mod tests {
             ("renew passport 24 december", "24 december", "renew passport"),
             ("renew passport 3rd of may", "3rd of may", "renew passport"),
             ("renew it on the 15th", "15th", "renew it"),
+            ("renew it on the 31st of february", "31st of february", "renew it"),
+            ("renew it, due yesterday", "yesterday", "renew it"),
             ("ship it 2026-12-01", "2026-12-01", "ship it"),
             ("ship it on 2026-12-01t14:00", "2026-12-01T14:00", "ship it"),
             ("ship it 1.12.2026", "1.12.2026", "ship it"),

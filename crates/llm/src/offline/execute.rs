@@ -9,11 +9,11 @@ use annie_core::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    answer::{compose, small_talk},
+    answer::{Came, Said, compose, small_talk},
     catalog::Catalog,
     fill::Call,
     goal::{Goal, goals},
-    orchestrate::questions,
+    orchestrate::{questions, with_additions},
     turn::Turn,
 };
 
@@ -32,7 +32,7 @@ pub(super) enum Interface {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
     /// Text alone.
-    Say(String),
+    Say(Said),
     /// Tool calls: name and arguments.
     Tools(Vec<(String, Value)>),
 }
@@ -44,12 +44,9 @@ const REPORT_NOW: &str = "tool calls are used. Report now";
 pub(super) fn sub_agent(turn: &Turn<'_>, interface: Interface, catalog: &Catalog) -> Reply {
     let brief = Brief::read(turn.said);
     let goals = goals(brief.mission, &brief.results, catalog);
-    let known = goals.iter().any(|g| g.skill.is_some());
-    if !known {
-        return Reply::Say(format!(
-            "I could not find out which of my skills the mission wants: {}",
-            super::answer::who_and_what(catalog)
-        ));
+    if goals.iter().all(Goal::is_puzzling) {
+        let text = "I could not find out which of my skills the mission wants.".to_owned();
+        return Reply::Say(Said { text, is_declined: true });
     }
     advance(goals, turn, interface, catalog)
 }
@@ -62,14 +59,14 @@ pub(super) fn alone(turn: &Turn<'_>, interface: Interface, mut catalog: Catalog)
             asked = true;
             catalog.read_answer(answer);
         }
-        let wanted = questions(&turn.wishes(), &catalog);
+        let wanted = questions(&turn.wishes, &catalog);
         if !asked && !wanted.is_empty() {
             return Reply::Tools(wanted);
         }
     }
-    let goals: Vec<Goal<'_>> = turn.wishes().into_iter().flat_map(|wish| goals(&wish, "", &catalog)).collect();
-    if goals.iter().all(|g| g.skill.is_none()) {
-        return Reply::Say(small_talk(turn.said, turn.context, &catalog));
+    let goals: Vec<Goal<'_>> = turn.wishes.iter().flat_map(|wish| goals(wish, "", &catalog)).collect();
+    if goals.iter().all(Goal::is_puzzling) {
+        return Reply::Say(with_additions(small_talk(turn.said, turn.context, &catalog), turn));
     }
     advance(goals, turn, interface, &catalog)
 }
@@ -98,21 +95,21 @@ fn advance(mut goals: Vec<Goal<'_>>, turn: &Turn<'_>, interface: Interface, cata
             goals[*n].take(results.get(place).map_or("Error: there was no result.", |r| r.as_str()));
         }
     }
-    let reports: Vec<_> = goals.iter().filter(|g| g.skill.is_some()).map(Goal::report).collect();
-    let puzzling: Vec<String> = goals.iter().filter(|g| g.skill.is_none()).map(|g| g.wish().to_owned()).collect();
+    let reports: Vec<_> = goals.iter().filter(|g| !g.is_puzzling()).map(Goal::report).collect();
+    let puzzling: Vec<String> = goals.iter().filter(|g| g.is_puzzling()).map(|g| g.wish().to_owned()).collect();
     // A sub-agent's report is put together with others by the orchestrator: a plain success is passed on as it is.
     match reports.as_slice() {
-        [only] if only.ok && puzzling.is_empty() && interface != Interface::Direct && turn.is_mission => {
-            Reply::Say(only.text.clone())
+        [only] if only.came != Came::Failed && puzzling.is_empty() && turn.is_mission => {
+            Reply::Say(Said { text: only.text.clone(), is_declined: only.came == Came::Declined })
         }
-        _ => Reply::Say(compose(&reports, &puzzling, &[], catalog)),
+        _ => Reply::Say(with_additions(compose(&reports, &puzzling, &[]), turn)),
     }
 }
 
 fn write(calls: &[Call], interface: Interface, catalog: &Catalog) -> Reply {
     if interface == Interface::Cmd {
         let lines: Vec<String> = calls.iter().map(command_line).collect();
-        return Reply::Say(format!("```cmd\n{}\n```", lines.join("\n")));
+        return Reply::Say(Said { text: format!("```cmd\n{}\n```", lines.join("\n")), is_declined: false });
     }
     let object = |call: &Call| Value::Object(call.args.iter().cloned().collect::<Map<String, Value>>());
     Reply::Tools(

@@ -6,19 +6,45 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::{
-    answer::{Report, is_failure, reason},
+    answer::{Came, REFUSED, Report, is_failure, reason},
+    calendar,
     catalog::{Catalog, Skill},
     choose::{Choice, How, choose, lead},
     clauses::{Clause, split},
     fill::{Call, Filled, Filler},
+    guard,
+    refer::{self, SHALL_I},
     text::Text,
 };
 
 /// What is still to be done. `without` is what was refused and left out of a corrected call, in words.
 #[derive(Debug, Clone)]
 enum Step {
-    Run { call: Call, corrected: bool, without: Option<String> },
-    Find { query: String, id_flag: String, call: Call },
+    Run {
+        call: Call,
+        corrected: bool,
+        without: Option<String>,
+    },
+    Find {
+        query: String,
+        id_flag: String,
+        call: Call,
+    },
+    /// Looks a task up and asks whether it is to be deleted.
+    Confirm {
+        call: Call,
+    },
+}
+
+/// Why a wish is not begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stop {
+    /// Something is missing.
+    Missing(String),
+    /// This is said instead.
+    Answer(String),
+    /// This is said instead of the whole message.
+    Whole(String),
 }
 
 /// One wish.
@@ -29,6 +55,9 @@ pub(super) struct Goal<'a> {
     catalog: &'a Catalog,
     steps: VecDeque<Step>,
     told: Vec<(bool, String)>,
+    stop: Option<Stop>,
+    /// What the skill cannot do of the wish, for below its result.
+    note: Option<String>,
     /// The skill that it asks for; none if none was found.
     pub skill: Option<String>,
     /// Goals that must be done first, by their place.
@@ -37,11 +66,19 @@ pub(super) struct Goal<'a> {
 
 /// The goals of a text, in order, with what each waits for.
 pub(super) fn goals<'a>(said: &str, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
-    of_clauses(split(said, catalog), results, catalog)
+    let goals = of_clauses(guard::cautious(split(said, catalog), catalog), results, catalog);
+    let whole = goals.iter().find_map(|goal| match &goal.stop {
+        Some(Stop::Whole(text)) => Some(text.clone()),
+        _ => None,
+    });
+    match whole.or_else(|| guard::refused(said, &goals)) {
+        Some(text) => vec![Goal { stop: Some(Stop::Answer(text)), ..Goal::empty(said, catalog) }],
+        None => goals,
+    }
 }
 
-/// The goals of clauses.
-pub(super) fn of_clauses<'a>(clauses: Vec<Clause>, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
+/// The goals of a sub-agent's mission: the orchestrator has judged the message that it is from.
+fn of_clauses<'a>(clauses: Vec<Clause>, results: &str, catalog: &'a Catalog) -> Vec<Goal<'a>> {
     let mut goals: Vec<Goal<'a>> = Vec::with_capacity(clauses.len());
     for clause in clauses {
         let mut goal = Goal::new(&clause.text, results, catalog);
@@ -52,17 +89,27 @@ pub(super) fn of_clauses<'a>(clauses: Vec<Clause>, results: &str, catalog: &'a C
 }
 
 impl<'a> Goal<'a> {
-    fn new(wish: &str, results: &str, catalog: &'a Catalog) -> Self {
-        let mut goal = Self {
+    fn empty(wish: &str, catalog: &'a Catalog) -> Self {
+        Self {
             wish: wish.to_owned(),
             catalog,
             steps: VecDeque::new(),
             told: Vec::new(),
+            stop: None,
+            note: None,
             skill: None,
             waits_for: Vec::new(),
-        };
+        }
+    }
+
+    fn new(wish: &str, results: &str, catalog: &'a Catalog) -> Self {
+        let mut goal = Self::empty(wish, catalog);
         let text = Text::new(wish);
         let all = 0..text.words.len();
+        goal.stop = guard::answer(&text, catalog).map(Stop::Answer);
+        if goal.stop.is_some() {
+            return goal;
+        }
         let choice = choose(&text, &all, catalog).or_else(|| only_one(&text, catalog));
         let Some(choice) = choice else { return goal };
         goal.skill = Some(choice.skill.clone());
@@ -73,7 +120,14 @@ impl<'a> Goal<'a> {
                 goal.steps.extend(calls.into_iter().map(|call| Step::Run { call, corrected: false, without: None }));
             }
             Filled::Find { query, id_flag, call } => goal.steps.push_back(Step::Find { query, id_flag, call }),
-            Filled::Missing(why) => goal.told.push((false, why)),
+            Filled::Noted(call, note) => {
+                goal.steps.push_back(Step::Run { call, corrected: false, without: None });
+                goal.note = Some(note);
+            }
+            Filled::Confirm(call) => goal.steps.push_back(Step::Confirm { call }),
+            Filled::Missing(why) => goal.stop = Some(Stop::Missing(why)),
+            Filled::Answer(text) => goal.stop = Some(Stop::Answer(text)),
+            Filled::Whole(text) => goal.stop = Some(Stop::Whole(text)),
         }
         goal
     }
@@ -83,10 +137,18 @@ impl<'a> Goal<'a> {
         &self.wish
     }
 
-    /// Whether it cannot even begin, and why.
-    pub fn missing(&self) -> Option<&str> {
-        let missing = self.steps.is_empty() && self.skill.is_some();
-        self.told.first().filter(|(ok, _)| missing && !ok).map(|(_, why)| why.as_str())
+    /// What to say of a wish that cannot even begin.
+    pub fn stopped(&self) -> Option<Report> {
+        let (text, how) = match self.stop.as_ref()? {
+            Stop::Missing(why) => (why, Came::Failed),
+            Stop::Answer(text) | Stop::Whole(text) => (text, Came::Declined),
+        };
+        Some(Report { wish: self.wish.clone(), came: how, text: text.clone() })
+    }
+
+    /// Whether nobody knows what is asked for.
+    pub fn is_puzzling(&self) -> bool {
+        self.skill.is_none() && self.stop.is_none()
     }
 
     /// The skills that it needs.
@@ -116,7 +178,7 @@ impl<'a> Goal<'a> {
     /// The call to make now; none if it is done.
     pub fn next(&self) -> Option<Call> {
         match self.steps.front()? {
-            Step::Run { call, .. } => Some(call.clone()),
+            Step::Run { call, .. } | Step::Confirm { call } => Some(call.clone()),
             Step::Find { query, .. } => self.finder().and_then(|skill| find_call(skill, query)),
         }
     }
@@ -132,19 +194,26 @@ impl<'a> Goal<'a> {
             Some(Step::Run { call, corrected, without }) => {
                 if !is_failure(result) {
                     // Who asked for more than was done must hear of it.
-                    let less = without.map(|what| format!(" (without {what}, which was refused)")).unwrap_or_default();
-                    self.told.push((true, format!("{}{less}", result.trim())));
-                } else if let Some(better) = (!corrected).then(|| self.corrected(&call, result)).flatten() {
+                    let less = without.map(|what| format!(" (without {what}{REFUSED}")).unwrap_or_default();
+                    let day =
+                        (call.skill == "system.time").then(|| calendar::answer(&calendar::asked(&self.wish), result));
+                    let result = day.flatten().unwrap_or_else(|| result.trim().to_owned());
+                    self.told.push((true, format!("{result}{less}")));
+                } else if let Some(better) =
+                    (!corrected && call.skill != "system.time").then(|| self.corrected(&call, result)).flatten()
+                {
                     let without = lost(&call, &better);
                     self.steps.push_front(Step::Run { call: better, corrected: true, without });
                 } else {
                     self.told.push((false, reason(result)));
                 }
             }
+            Some(Step::Confirm { .. }) if is_failure(result) => self.told.push((false, reason(result))),
+            Some(Step::Confirm { call }) => self.told.push(confirmation(&call, result)),
             Some(Step::Find { call, .. }) if is_failure(result) => {
                 self.told.push((false, format!("{} could not be looked up: {}", call.skill, reason(result))));
             }
-            Some(Step::Find { query, id_flag, mut call }) => match numbers(result).as_slice() {
+            Some(Step::Find { query, id_flag, mut call }) => match numbers(&with_words(result, &query)).as_slice() {
                 [number] => {
                     call.args.insert(0, (id_flag, (*number).into()));
                     self.steps.push_front(Step::Run { call, corrected: false, without: None });
@@ -152,7 +221,10 @@ impl<'a> Goal<'a> {
                 [] => self.told.push((false, format!("nothing matches “{query}”"))),
                 _ => self.told.push((
                     false,
-                    format!("several match “{query}”, say the number of the one you mean:\n\n{}", result.trim()),
+                    format!(
+                        "several match “{query}”, say the number of the one you mean:\n\n{}",
+                        with_words(result, &query).trim()
+                    ),
                 )),
             },
             None => {}
@@ -172,6 +244,7 @@ impl<'a> Goal<'a> {
         let choice = choose(&text, &(0..text.words.len()), self.catalog)?;
         let better = match (Filler { skill: &skill, text: &text, results: "" }).fill(&choice) {
             Filled::Ready(calls) => calls.into_iter().next()?,
+            Filled::Noted(call, _) => call,
             _ => call.clone(),
         };
         let keeps = |(flag, _): &(String, Value)| skill.arg(flag).is_some_and(|arg| arg.required || !named(flag));
@@ -182,12 +255,44 @@ impl<'a> Goal<'a> {
 
     /// What came of it.
     pub fn report(&self) -> Report {
-        let ok = !self.told.is_empty() && self.told.iter().all(|(ok, _)| *ok);
+        if let Some(stopped) = self.stopped() {
+            return stopped;
+        }
+        let ok = !self.told.is_empty() && self.told.iter().all(|(ok, _)| *ok) && self.is_done();
         let mut text: Vec<&str> = self.told.iter().map(|(_, text)| text.as_str()).collect();
         if !self.is_done() || self.told.is_empty() {
             text.push("it was not done");
         }
-        Report { wish: self.wish.clone(), ok: ok && self.is_done(), text: text.join("\n") }
+        text.extend(self.note.as_deref().filter(|_| ok));
+        let came = match ok {
+            true if text.first().is_some_and(|t| t.starts_with(SHALL_I)) => Came::Declined,
+            true => Came::Done,
+            false => Came::Failed,
+        };
+        Report { wish: self.wish.clone(), came, text: text.join("\n") }
+    }
+}
+
+/// The question before a deletion, from the lines of the tasks that were looked up.
+fn confirmation(call: &Call, result: &str) -> (bool, String) {
+    let by_words = call.skill.ends_with(".search");
+    let query = call.args.first().and_then(|(_, value)| value.as_str()).unwrap_or_default();
+    let result = if by_words { with_words(result, query) } else { result.to_owned() };
+    let lines: Vec<&str> = result.lines().map(|l| l.trim_start().trim_start_matches("- ")).collect();
+    let found: Vec<(u64, &str)> =
+        lines.iter().filter_map(|line| Some((*numbers(line).first()?, line.split(", priority ").next()?))).collect();
+    match found.as_slice() {
+        [] => (false, format!("nothing matches “{query}”")),
+        [_, _, ..] if by_words => {
+            let list: Vec<String> = found.iter().map(|(_, line)| format!("- {line}")).collect();
+            let list = list.join("\n");
+            (false, format!("several match “{query}”, say “delete task” and the number of the one you mean:\n\n{list}"))
+        }
+        found => {
+            let tasks: Vec<&str> = found.iter().map(|(_, line)| *line).collect();
+            let ids: Vec<u64> = found.iter().map(|(n, _)| *n).collect();
+            (true, refer::question(&tasks, &ids))
+        }
     }
 }
 
@@ -213,6 +318,26 @@ fn only_one(text: &Text<'_>, catalog: &Catalog) -> Option<Choice> {
 fn find_call(skill: &Skill, query: &str) -> Option<Call> {
     let flag = ["query", "text", "search", "q"].into_iter().find_map(|f| skill.arg(f))?;
     Some(Call { skill: skill.name.clone(), args: vec![(flag.name.clone(), query.into())] })
+}
+
+/// The lines of a list that have each word of a query as a word: a search also finds `x` in `taxes`, and what is found by
+/// words is changed.
+fn with_words(list: &str, query: &str) -> String {
+    const STEM_BYTES_MIN: usize = 4;
+    let split = |text: &str| -> Vec<String> {
+        text.to_lowercase().split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_owned).collect()
+    };
+    let wanted = split(query);
+    let alike = |said: &str, word: &str| {
+        said == word
+            || (said.len() >= STEM_BYTES_MIN && word.starts_with(said))
+            || (word.len() >= STEM_BYTES_MIN && said.starts_with(word))
+    };
+    let fits = |line: &&str| {
+        let words = split(line);
+        numbers(line).is_empty() || wanted.iter().all(|said| words.iter().any(|word| alike(said, word)))
+    };
+    list.lines().filter(fits).collect::<Vec<_>>().join("\n")
 }
 
 /// The numbers that a list shows, `#3` at the beginning of each line; words behind them may hold others.

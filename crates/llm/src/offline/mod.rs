@@ -5,18 +5,24 @@
 //!
 //! The way of a request: [`turn`] reads what was asked and what was done since; [`clauses`] takes it apart; [`choose`]
 //! finds the skill of each clause by [`rules`] or likeness; [`fill`] finds its arguments; [`goal`] knows which call comes
-//! next; [`orchestrate`] and [`execute`] write the reply; [`answer`] tells people what came of it.
+//! next; [`orchestrate`] and [`execute`] write the reply; [`answer`] tells people what came of it. What must not be carried
+//! out is in [`guard`] (whole messages), `fill/vet.rs` (single clauses) and [`refer`] (what the conversation before means);
+//! what was not understood is answered by [`fallback`].
 
 mod answer;
+mod calendar;
 mod catalog;
 mod choose;
 mod clauses;
 mod dates;
 mod execute;
+mod fallback;
 mod fill;
 mod goal;
+mod guard;
 mod orchestrate;
 mod pattern;
+mod refer;
 mod report;
 mod rules;
 #[cfg(test)]
@@ -28,6 +34,7 @@ use annie_core::{
     message::{Finish, ModelError, ModelReply, ModelRequest, ToolCall},
     ports::{Draft, DraftSink, Fut, Model},
 };
+use answer::Said;
 use catalog::Catalog;
 use execute::{Interface, Reply};
 use turn::Turn;
@@ -52,25 +59,48 @@ impl OfflinePlanner {
         let catalog = Catalog::of(request);
         let has = |name: &str| request.tools.iter().any(|t| t.name == name);
         let turn = |is_mission| Turn::read(request, is_mission);
-        let instructions = turn(false).said.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
+        let main = turn(false);
+        let instructions = main.said.strip_prefix("[Skill: ").and_then(|rest| rest.split_once(']'));
         let reply = if let Some((skill, _)) = instructions.filter(|_| !request.tools.is_empty()) {
-            Reply::Say(answer::instructions(skill, &catalog))
-        } else if let Some(told) = report::told(turn(false).said).filter(|_| !request.tools.is_empty()) {
-            Reply::Say(told)
+            let answers: Vec<&str> = main.tool_results("get_skill").collect();
+            let mut catalog = catalog;
+            for answer in &answers {
+                catalog.read_answer(answer);
+            }
+            let is_known = catalog.get(skill).is_some_and(|known| !known.about.is_empty());
+            if answers.is_empty() && !is_known && has("get_skill") {
+                let arguments = serde_json::json!({"domain": "prompt"});
+                return Self::written(request, Reply::Tools(vec![("get_skill".to_owned(), arguments)]));
+            }
+            Reply::Say(Said { text: answer::instructions(skill, &catalog), is_declined: true })
+        } else if let Some(text) = report::told(main.said).filter(|_| !request.tools.is_empty()) {
+            Reply::Say(Said { text, is_declined: false })
+        } else if let Some(text) =
+            main.answer.clone().filter(|_| has("get_skill") || !has("use_skill") && !request.tools.is_empty())
+        {
+            Reply::Say(Said { text, is_declined: true })
         } else if has("dispatch_agent") {
-            orchestrate::orchestrate(&turn(false), catalog)
+            orchestrate::orchestrate(&main, catalog)
         } else if has("use_skill") && has("get_skill") {
-            execute::alone(&turn(false), Interface::UseSkill, catalog)
+            execute::alone(&main, Interface::UseSkill, catalog)
         } else if has("use_skill") {
             execute::sub_agent(&turn(true), Interface::UseSkill, &catalog)
         } else if request.tools.is_empty() && !catalog.is_empty() {
             execute::sub_agent(&turn(true), Interface::Cmd, &catalog)
         } else {
-            execute::alone(&turn(false), Interface::Direct, catalog)
+            execute::alone(&main, Interface::Direct, catalog)
         };
+        Self::written(request, reply)
+    }
+
+    /// A reply as a model gives it.
+    fn written(request: &ModelRequest, reply: Reply) -> ModelReply {
         let mut whole = ModelReply { model: OFFLINE_ID.to_owned(), ..ModelReply::default() };
         match reply {
-            Reply::Say(text) => whole.text = text,
+            Reply::Say(said) => {
+                whole.text = said.text;
+                whole.declined = said.is_declined;
+            }
             Reply::Tools(calls) => {
                 let round = fingerprint(request);
                 whole.finish = Finish::ToolCalls;

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Report, compose, small_talk},
+    answer::{Came, Report, Said, came, compose, small_talk},
     catalog::Catalog,
     choose::{asks, choose, lead},
     clauses::split,
     execute::Reply,
     goal::{Goal, goals},
+    guard,
     text::{Text, shortened},
     turn::Turn,
 };
@@ -23,21 +24,19 @@ const COLLECTS_MAX: usize = 3;
 
 /// The next reply.
 pub(super) fn orchestrate(turn: &Turn<'_>, mut catalog: Catalog) -> Reply {
-    let wishes = turn.wishes();
+    let wishes = &turn.wishes;
     let mut asked = false;
     for answer in turn.tool_results("get_skill") {
         asked = true;
         catalog.read_answer(answer);
     }
     if !asked {
-        let questions = questions(&wishes, &catalog);
-        return if questions.is_empty() {
-            Reply::Say(small_talk(turn.said, turn.context, &catalog))
-        } else {
-            Reply::Tools(questions)
-        };
+        let questions = questions(wishes, &catalog);
+        if !questions.is_empty() {
+            return Reply::Tools(questions);
+        }
     }
-    let goals = planned(&wishes, &catalog);
+    let goals = planned(wishes, &catalog);
     let state = State::read(turn, &goals);
     let dispatches = state.dispatches(&goals);
     if !dispatches.is_empty() {
@@ -49,11 +48,20 @@ pub(super) fn orchestrate(turn: &Turn<'_>, mut catalog: Catalog) -> Reply {
     }
     let reports = state.reports(&goals);
     let left = state.left(&goals);
-    let puzzling: Vec<String> = goals.iter().filter(|g| g.skill.is_none()).map(|g| g.wish().to_owned()).collect();
-    if reports.is_empty() && left.is_empty() && !puzzling.is_empty() && asks_something(turn.said) {
-        return Reply::Say(small_talk(turn.said, turn.context, &catalog));
+    let puzzling: Vec<String> = goals.iter().filter(|g| g.is_puzzling()).map(|g| g.wish().to_owned()).collect();
+    if reports.is_empty() && left.is_empty() && (puzzling.is_empty() || asks_something(turn.said)) {
+        return Reply::Say(with_additions(small_talk(turn.said, turn.context, &catalog), turn));
     }
-    Reply::Say(compose(&reports, &puzzling, &left, &catalog))
+    Reply::Say(with_additions(compose(&reports, &puzzling, &left), turn))
+}
+
+/// What the user said while the turn ran comes too late for the plan, and is not passed over in silence.
+pub(super) fn with_additions(mut said: Said, turn: &Turn<'_>) -> Said {
+    for added in &turn.added {
+        let added = shortened(added, 120);
+        said.text.push_str(&format!("\n\nI did not carry out what you added meanwhile (“{added}”): say it again."));
+    }
+    said
 }
 
 /// All goals of the wishes, each with the places of those it waits for.
@@ -80,6 +88,9 @@ pub(super) fn questions(wishes: &[String], catalog: &Catalog) -> Vec<(String, Va
     for clause in wishes.iter().flat_map(|wish| split(wish, catalog)) {
         let text = Text::new(&clause.text);
         let all = 0..text.words.len();
+        if guard::answer(&text, catalog).is_some() {
+            continue;
+        }
         match choose(&text, &all, catalog) {
             Some(choice) => {
                 let domain = choice.skill.rsplit_once('.').map_or("prompt", |(domain, _)| domain);
@@ -182,7 +193,7 @@ impl State {
     /// Goals that have no agent yet, and the question for results behind them.
     fn dispatches(&self, goals: &[Goal<'_>]) -> Vec<(String, Value)> {
         let ids: Vec<String> = goals.iter().enumerate().map(|(n, g)| agent_id(n, g)).collect();
-        let can = |n: usize| goals[n].skill.is_some() && goals[n].missing().is_none();
+        let can = |n: usize| goals[n].skill.is_some() && goals[n].stopped().is_none();
         let mut calls: Vec<(String, Value)> = Vec::new();
         for (n, goal) in goals.iter().enumerate().filter(|(n, _)| can(*n)) {
             if self.accepted.contains(&ids[n]) || self.refused.contains_key(&ids[n]) {
@@ -203,25 +214,22 @@ impl State {
 
     fn reports(&self, goals: &[Goal<'_>]) -> Vec<Report> {
         let report = |n: usize, goal: &Goal<'_>| {
-            let wish = goal.wish().to_owned();
-            let agent = agent_id(n, goal);
-            if let Some(why) = goal.missing() {
-                return Some(Report { wish, ok: false, text: why.to_owned() });
+            if let Some(stopped) = goal.stopped() {
+                return Some(stopped);
             }
-            if self.refused.contains_key(&agent) {
-                let limit = self.is_left(&agent);
-                let why = self.refused.get(&agent).cloned().unwrap_or_default();
-                return (!limit).then_some(Report { wish, ok: false, text: why });
+            let of = |came: Came, text: String| Some(Report { wish: goal.wish().to_owned(), came, text });
+            let agent = agent_id(n, goal);
+            if let Some(why) = self.refused.get(&agent) {
+                return if self.is_left(&agent) { None } else { of(Came::Failed, why.clone()) };
             }
             goal.skill.as_ref()?;
-            Some(match self.results.get(&agent).map(|(status, text)| (status.as_str(), text)) {
-                Some(("completed", text)) => Report { wish, ok: true, text: text.clone() },
-                Some(("running", _)) | None => Report { wish, ok: false, text: "it is still under way".to_owned() },
-                Some((status, text)) if text.is_empty() => {
-                    Report { wish, ok: false, text: format!("the agent ended as {status}") }
-                }
-                Some((_, text)) => Report { wish, ok: false, text: text.clone() },
-            })
+            match self.results.get(&agent).map(|(status, text)| (status.as_str(), text)) {
+                Some(("completed", text)) => of(came(text), text.clone()),
+                Some(("running", _)) | None => of(Came::Failed, "it is still under way".to_owned()),
+                Some((status, text)) if text.is_empty() => of(Came::Failed, format!("the agent ended as {status}")),
+                Some((_, text)) if came(text) == Came::Declined => of(Came::Declined, text.clone()),
+                Some((_, text)) => of(Came::Failed, text.clone()),
+            }
         };
         goals.iter().enumerate().filter_map(|(n, goal)| report(n, goal)).collect()
     }

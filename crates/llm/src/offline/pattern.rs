@@ -14,7 +14,7 @@ const FILLER_WORDS_MAX: usize = 4;
 /// Words that say nothing about what is wanted, in front of a noun.
 const FILLERS: &str = "a an the my our your this that these those another one two three new more some any all all-new \
                        following urgent important quick quickly small big short long high low medium critical top normal \
-                       priority high-priority low-priority personal open please of me us existing current";
+                       priority high-priority low-priority personal open please of me us existing current recurring repeating repeated daily weekly monthly yearly";
 
 #[derive(Debug)]
 enum Element {

@@ -29,6 +29,14 @@ pub(super) enum Shape {
     Change,
     /// A task by number or words.
     One,
+    /// A task that is to be deleted, if the user confirms it.
+    AskDelete,
+    /// The gap is a task's words, the rest its new date.
+    Move,
+    /// A task's field to empty: its date, tags or description.
+    Clear,
+    /// Something to add to a task: few of its fields can take more.
+    AddTo,
     /// The rest is a statement to remember.
     Statement,
     /// The gap is a statement to remember.
@@ -78,6 +86,11 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
         "system.time",
         Shape::Plain,
         &[
+            "what time|date|day is|was|will|are|falls * it|be?",
+            "what is|will|was|are the? date|day|weekday",
+            "which day|date|weekday is|was|will|falls|does",
+            "when is next|this|last? today|tomorrow|yesterday|monday|tuesday|wednesday|thursday|friday|saturday|sunday",
+            "how many|long days|weeks? until|till|to|before",
             "what time|date|day is it",
             "what time|date|day it is",
             "what is|are the? current? time|date|day",
@@ -112,6 +125,23 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "notify|ping me when|once|if",
             "wait for|until",
             "await",
+        ],
+    ),
+    // What is done to a field of a task comes before what is done to tasks and notes.
+    (
+        "tasks.update",
+        Shape::Clear,
+        &[
+            "remove|delete|clear|drop|unset|erase|take ~ due|deadline|date|tag|tags|label|labels|priority|description|details|title|status * date? from|of|off|on|for|away",
+        ],
+    ),
+    (
+        "tasks.update",
+        Shape::AddTo,
+        &[
+            "add|put|attach|append|assign ~ tag|tags|label|labels|due|deadline|date|description|details|priority|subtask|sub-task|subtasks|comment|comments|attachment|file|note|notes|reminder|alarm * to|on|onto|for|of ~ task|todo|to-do #",
+            "add|put|attach|append|assign ~ * to|on|onto|of|with ~ task|todo|to-do #",
+            "tag|label ~ task|todo|to-do # as|with|:?",
         ],
     ),
     // Notes: a noun of theirs must follow the verb closely.
@@ -271,20 +301,26 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
         Shape::Change,
         &[
             "postpone|reschedule|delay|defer|snooze",
+            "schedule|plan ~ task|todo|to-do #",
+            "set|change|update|replace|edit ~ description|details|tags|tag|labels of|for|on",
             "move|push|shift|bump ~ task|tasks|todo|todos|reminder|reminders",
             "move|push|shift|bump #",
             "make|set|change|raise|lower|increase ~ task|tasks|todo|todos|reminder|reminders #",
             "make #",
-            "set|change|raise|lower|increase|update ~ priority|due|deadline|date|title|status|description|tags|name of|for|on",
+            "set|change|raise|lower|increase|update ~ priority|due|deadline|date|title|status|description|tags|name date? of|for|on",
             "rename|retitle ~ task|todo|reminder|#",
+            "rename|retitle ~ * task|todo|reminder",
             "update|change|edit|modify|tag ~ task|tasks|todo|todos|to-do|reminder|reminders",
             "update|change|edit|modify|tag #",
         ],
     ),
+    ("tasks.update", Shape::Move, &["move|push|shift|bump|reschedule|postpone * to|until|till"]),
     (
         "tasks.get",
         Shape::One,
         &[
+            "is|was|has ~ task|todo|reminder #",
+            "have|did i|we finish|finished|complete|completed|done|do|start|started ~ task|todo|reminder #",
             "show|open|display|describe|read|get|see|view|check ~ task|tasks|todo|todos|reminder|reminders #",
             "show|open|display|describe|get|view #",
             "show|list|see|get ~ recent tasks|todos|changes",
@@ -337,16 +373,17 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "do not let me forget to|about|that?",
             "make sure that? i remember? to?",
             "create|add|make|new|start|open|set|put|log|file|enter|register|schedule|need up|down? ~ task|todo|to-do|reminder|action-item|tasks|todos|to-dos|reminders item|items? for|to? me|my|list? called|named|titled|saying|that|about|for|of|to? says|i? to?",
-            "i need|want ~ task|todo|to-do|reminder called|named|titled|about|for|to?",
+            "i need|want ~ task|todo|to-do|reminder called|named|titled|about|for|to",
             "task|todo|to-do|reminder called|named|titled|for|to?",
             "another|one task|todo|to-do|reminder|one? called|named|titled|about|for|to",
-            "i|we need|have|want|ought|got to",
-            "i|we must|should|gotta",
-            "schedule|plan a|an|the?",
+            "i|we need|have|ought|got to",
+            "i|we must|gotta",
+            "schedule a|an|the?",
+            "plan a|an|the",
         ],
     ),
     // Last: `remember` with anything behind it that was not taken above.
-    ("memory.save", Shape::Statement, &["remember that?", "note", "save"]),
+    ("memory.save", Shape::Statement, &["remember that?", "note", "save this", "save the following"]),
 ];
 
 #[cfg(test)]

@@ -45,5 +45,7 @@ pub(super) fn catalog() -> Catalog {
     for (line, about) in SKILLS.into_iter().chain(added) {
         catalog.add(Skill::from_synopsis(line, about).expect("a synopsis"));
     }
+    let review = "Walk through the user's week - what was finished, what is overdue, what comes next.";
+    catalog.add(Skill { name: "weekly-review".into(), about: review.into(), ..Skill::default() });
     catalog
 }

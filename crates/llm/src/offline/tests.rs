@@ -1,5 +1,6 @@
 //! The planner as a whole: phrases, whole rounds against a small world, and hostile text.
 
+mod everyday;
 mod fuzz;
 mod phrases;
 mod rounds;

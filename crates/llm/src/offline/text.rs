@@ -95,6 +95,21 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// The first word of what the request carries: everything behind the first colon or line break outside quotes. It is
+    /// data and never taken for a request. The number of words if there is none.
+    pub fn payload_at(&self) -> usize {
+        let carried = |at: &usize| {
+            let (before, here) = (&self.words[at - 1], &self.words[*at]);
+            matches!(before.mark, Mark::Colon | Mark::Line) && !(before.quoted && here.quoted)
+        };
+        (1..self.words.len()).find(carried).unwrap_or(self.words.len())
+    }
+
+    /// Whether the text has several lines.
+    pub fn has_lines(&self) -> bool {
+        self.words.iter().rev().skip(1).any(|w| w.mark == Mark::Line)
+    }
+
     /// The text from the first to before the last of these words, trimmed of spaces and separating punctuation.
     pub fn slice(&self, words: Range<usize>) -> &'a str {
         let Some(first) = self.words.get(words.start).filter(|_| words.start < words.end) else { return "" };
@@ -108,7 +123,7 @@ impl<'a> Text<'a> {
 
     /// Where a word begins, with the quote or bracket that it opens.
     fn opening(&self, start: usize) -> usize {
-        let before = self.source[..start].trim_end_matches(|c: char| "\"“„‟'‘‚([{`$€£@".contains(c));
+        let before = self.source[..start].trim_end_matches(|c: char| "\"“„‟«'‘‚([{`$€£@".contains(c));
         before.len()
     }
 
@@ -202,7 +217,9 @@ fn quotes(source: &str) -> Vec<Range<usize>> {
         match open {
             None => {
                 let opens = match c {
-                    '"' | '“' | '„' | '‟' => true,
+                    // `5"` is a measure.
+                    '"' => !before.is_alphanumeric(),
+                    '“' | '„' | '‟' | '`' | '«' => true,
                     '\'' | '‘' | '‚' => !before.is_alphanumeric() && after.is_alphanumeric(),
                     _ => false,
                 };
@@ -212,7 +229,8 @@ fn quotes(source: &str) -> Vec<Range<usize>> {
             }
             Some((kind, start)) => {
                 let closes = match kind {
-                    '"' => c == '"',
+                    '"' | '`' => c == kind,
+                    '«' => c == '»',
                     '“' | '„' | '‟' => matches!(c, '”' | '“' | '"'),
                     _ => matches!(c, '\'' | '’') && !after.is_alphanumeric(),
                 };
@@ -221,14 +239,22 @@ fn quotes(source: &str) -> Vec<Range<usize>> {
                         found.push(start..at);
                     }
                     open = None;
-                } else if c == '\n' && !matches!(kind, '"' | '“' | '„' | '‟') {
+                } else if c == '\n' && is_single(kind) {
                     open = None;
                 }
             }
         }
         before = c;
     }
+    // What was begun as a quotation and not ended is one to the end: its text is somebody else's.
+    if let Some((_, start)) = open.filter(|(kind, start)| !is_single(*kind) && *start < source.len()) {
+        found.push(start..source.len());
+    }
     found
+}
+
+const fn is_single(quote: char) -> bool {
+    matches!(quote, '\'' | '‘' | '‚')
 }
 
 /// The same text with its first letter in upper case.
@@ -240,7 +266,8 @@ pub(super) fn capitalised(text: &str) -> String {
 /// The text without the quotes that stand around the whole of it.
 pub(super) fn unquoted(text: &str) -> &str {
     let text = text.trim();
-    for (open, close) in [("\"", "\""), ("“", "”"), ("„", "“"), ("'", "'"), ("‘", "’"), ("`", "`")] {
+    for (open, close) in [("\"", "\""), ("“", "”"), ("„", "“"), ("«", "»"), ("'", "'"), ("‘", "’"), ("`", "`")]
+    {
         if let Some(inner) = text.strip_prefix(open).and_then(|t| t.strip_suffix(close))
             && !inner.contains(open)
             && !inner.is_empty()

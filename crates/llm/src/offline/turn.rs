@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     answer::left_over,
     execute::{Interface, Round},
+    refer::{self, Said},
 };
 
 /// The request of a turn and its trail.
@@ -21,12 +22,18 @@ pub(super) struct Turn<'a> {
     pub fresh: &'a [Message],
     /// It is a sub-agent's.
     pub is_mission: bool,
-    /// What an earlier answer left over, if the user says to go on.
-    left_over: Vec<String>,
+    /// The wishes: what was left over if the user says to go on, else the words themselves, with `it` and `yes` understood.
+    pub wishes: Vec<String>,
+    /// The answer, if the conversation before leaves nothing to carry out.
+    pub answer: Option<String>,
+    /// What the user added while the turn ran, which comes too late for a plan.
+    pub added: Vec<&'a str>,
 }
 
 /// Begins the words of a user who lets a paused turn go on.
 const PAUSED: &str = "[You paused at a limit";
+/// Begins what the user said while the turn ran, in a note of the kernel.
+const ADDED: &str = "[The user adds, while you work on this:]\n";
 
 impl<'a> Turn<'a> {
     /// Reads a request.
@@ -42,17 +49,21 @@ impl<'a> Turn<'a> {
         let trail = messages.get(at + 1..).unwrap_or_default();
         let resumed = trail.iter().rposition(|m| matches!(m, Message::User { text, .. } if text.starts_with(PAUSED)));
         let fresh = resumed.map_or(trail, |n| &trail[n + 1..]);
-        let before = messages[..at.min(messages.len())].iter().rev().find_map(|m| match m {
-            Message::Assistant { text, .. } => Some(text.as_str()),
+        let answers: Vec<&str> =
+            messages[..at.min(messages.len())].iter().rev().filter_map(answer_of).take(8).collect();
+        let left = answers.first().filter(|_| says_continue(said)).map(|before| left_over(before)).unwrap_or_default();
+        let (wishes, answer) = match refer::read(said, &answers) {
+            _ if !left.is_empty() => (left, None),
+            _ if is_mission => (vec![said.to_owned()], None),
+            Said::Wishes(wishes) => (wishes, None),
+            Said::Answer(text) => (Vec::new(), Some(text)),
+        };
+        let notes = messages.get(at..).unwrap_or_default().iter().filter_map(|m| match m {
+            Message::Note { text } => Some(text.as_str()),
             _ => None,
         });
-        let left_over = before.filter(|_| says_continue(said)).map(left_over).unwrap_or_default();
-        Self { said, context, trail, fresh, is_mission, left_over }
-    }
-
-    /// The wishes: what was left over if the user says to go on, else the words themselves.
-    pub fn wishes(&self) -> Vec<String> {
-        if self.left_over.is_empty() { vec![self.said.to_owned()] } else { self.left_over.clone() }
+        let added = notes.flat_map(additions).collect();
+        Self { said, context, trail, fresh, is_mission, wishes, answer, added }
     }
 
     /// The results of all calls of one tool.
@@ -117,7 +128,20 @@ fn result_of<'a>(following: &'a [Message], id: &str) -> &'a str {
 
 /// A message of the kernel on the user's side.
 fn is_note(text: &str) -> bool {
-    [PAUSED, "[Your reply was empty", "[All ", "[Command Result: "].iter().any(|start| text.starts_with(start))
+    [PAUSED, "[Command Result: "].iter().any(|start| text.starts_with(start))
+}
+
+/// What the user added, of a note of the kernel that tells it.
+fn additions(note: &str) -> impl Iterator<Item = &str> {
+    note.split(ADDED).skip(1).map(|added| added.split("\n\n[").next().unwrap_or_default().trim())
+}
+
+/// An answer of an earlier turn; words beside tool calls are none.
+fn answer_of(message: &Message) -> Option<&str> {
+    match message {
+        Message::Assistant { text, tool_calls } if tool_calls.is_empty() => Some(text),
+        _ => None,
+    }
 }
 
 /// `continue`, `yes please go on`.

@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use super::{Filled, Filler};
-use crate::offline::text::{Mark, capitalised, unquoted};
+use crate::offline::{
+    calendar, fallback,
+    text::{Mark, capitalised, unquoted},
+};
 
 /// Words by which a statement shows what kind of thing it is.
 const CATEGORIES: [(&str, &[&str]); 6] = [
@@ -146,8 +149,8 @@ impl Filler<'_> {
         self.ready(call)
     }
 
-    /// The time, here or elsewhere.
-    pub(super) fn time(&self) -> Filled {
+    /// The time, here or elsewhere, or the date of a day.
+    pub(super) fn time(&self, start: usize) -> Filled {
         let mut call = self.call();
         let lower = self.text.source.to_lowercase();
         let zone = ZONES.iter().find(|(city, _)| lower.contains(&format!("in {city}"))).map(|(_, zone)| *zone);
@@ -155,6 +158,14 @@ impl Filler<'_> {
         let named = named.rev().find(|w| w.contains('/') && w.starts_with(char::is_uppercase));
         if let Some(zone) = zone.or(named) {
             self.put(&mut call, &["timezone", "zone", "tz"], zone);
+        } else if let calendar::Asked::Unknown(what) = calendar::asked(self.slice(start..self.words().len())) {
+            // The skill knows the cities of the time zones.
+            let place =
+                lower.contains("time") && lower.contains(&format!(" in {what}")) && what.split(' ').count() <= 3;
+            if !place {
+                return Filled::Answer(fallback::not_understood(&[self.text.source.to_owned()]));
+            }
+            self.put(&mut call, &["timezone", "zone", "tz"], &what);
         }
         self.ready(call)
     }
@@ -192,6 +203,25 @@ fn single_stop(text: &str) -> &str {
 /// Whether a text only points at something said before.
 pub(super) fn refers_back(text: &str) -> bool {
     let lower = text.trim().to_lowercase();
-    ["", "it", "this", "that", "them", "these", "those", "the result", "the results", "the answer", "the list"]
-        .contains(&lower.as_str())
+    const BACK: [&str; 18] = [
+        "",
+        "it",
+        "this",
+        "that",
+        "them",
+        "these",
+        "those",
+        "the result",
+        "the results",
+        "the answer",
+        "the list",
+        "me",
+        "everything",
+        "what i said",
+        "what you said",
+        "this file",
+        "our conversation",
+        "the following",
+    ];
+    BACK.contains(&lower.as_str())
 }

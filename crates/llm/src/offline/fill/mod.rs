@@ -1,10 +1,12 @@
 //! Finds a skill's arguments in the words of a clause. Only flags that the synopsis lists are ever given; what a flag
 //! means is known by its name.
 
+mod change;
 mod generic;
 mod memory;
 mod note;
 mod task;
+mod vet;
 mod words;
 
 use std::ops::Range;
@@ -16,6 +18,7 @@ use annie_core::{
 use serde_json::{Number, Value};
 
 use super::{
+    answer,
     catalog::Skill,
     choose::{Choice, How},
     pattern::number,
@@ -46,8 +49,16 @@ pub(super) enum Filled {
         /// The call that lacks it.
         call: Call,
     },
+    /// It can be run, and what the skill cannot do of the wish is told below its result.
+    Noted(Call, String),
+    /// The task must be looked up by this call, and the user asked whether it is to be deleted.
+    Confirm(Call),
     /// Something is missing that only the user can say.
     Missing(String),
+    /// This is said instead: what is not possible, or a question.
+    Answer(String),
+    /// This is said instead of the whole message, since the rest of it hangs on it.
+    Whole(String),
 }
 
 /// A clause and the skill that it asks for.
@@ -61,6 +72,9 @@ pub(super) struct Filler<'a> {
 impl<'a> Filler<'a> {
     /// The arguments for a choice.
     pub fn fill(&self, choice: &Choice) -> Filled {
+        if !self.skill.name.contains('.') {
+            return Filled::Answer(answer::prompt_skill(self.skill));
+        }
         if self.skill.args.is_none() {
             return Filled::Missing(format!("I do not know the arguments of {}", self.skill.name));
         }
@@ -71,16 +85,23 @@ impl<'a> Filler<'a> {
                 let rest = fit.end..self.text.words.len();
                 let gap = fit.gaps.first().cloned().unwrap_or(rest.start..rest.start);
                 let start = choice.start;
+                if let Some(answer) = self.unfit(*shape, start, fit.end) {
+                    return answer;
+                }
                 match shape {
-                    Shape::Plain => self.time(),
+                    Shape::Plain => self.time(start),
                     Shape::Topic => self.topic(),
                     Shape::Await => self.awaited(rest),
                     Shape::Title => self.title(start, rest),
                     Shape::GapTitle => self.gap_title(start, gap, rest),
                     Shape::List => self.list(start),
                     Shape::Status(status) => self.status(start, gap, rest, status),
-                    Shape::Change => self.change(start, rest),
+                    Shape::Change => self.change(start, gap, rest),
                     Shape::One => self.one(start, gap, rest),
+                    Shape::AskDelete => self.ask_delete(start, gap, rest),
+                    Shape::Clear => self.clear(start, rest),
+                    Shape::AddTo => self.add_to(start, rest),
+                    Shape::Move => self.moved(gap, rest),
                     Shape::Statement => self.statement(rest),
                     Shape::GapStatement => self.statement(if gap.is_empty() { rest } else { gap }),
                     Shape::Question => self.search(start..rest.end),
@@ -118,7 +139,8 @@ impl<'a> Filler<'a> {
         match self.lacking(&call) {
             None => Filled::Ready(vec![call]),
             Some(arg) => {
-                Filled::Missing(format!("{} needs --{}, and I did not find it in your words", call.skill, arg.name))
+                let what = arg.name.replace('_', " ");
+                Filled::Missing(format!("{} needs the {what}, and I did not find it in your words", call.skill))
             }
         }
     }
@@ -137,13 +159,19 @@ impl<'a> Filler<'a> {
                 for (flag, value) in parsed.flags {
                     let value = value.unwrap_or_else(|| "true".to_owned());
                     if !self.put(&mut call, &[&flag], &value) {
-                        return Filled::Missing(format!("{} takes no --{flag} {value}", self.skill.name));
+                        let what = format!("{} takes no “{flag}”, or not “{value}” for it", self.skill.name);
+                        return Filled::Missing(what);
                     }
                 }
                 self.ready(call)
             }
             _ => self.generic(start, start + 1),
         }
+    }
+
+    /// The words of the request itself, without the text that it carries.
+    fn head(&self, start: usize) -> Range<usize> {
+        start..self.text.payload_at().max(start)
     }
 
     fn slice(&self, range: Range<usize>) -> &'a str {

@@ -8,23 +8,28 @@ use super::{
     Call, Filled, Filler,
     words::{as_title, level},
 };
-use crate::offline::{dates, pattern::number, text::unquoted};
+use crate::offline::{
+    pattern::number,
+    text::{Mark, shortened, unquoted},
+};
 
-const DUE: [&str; 7] = ["due", "due_date", "due_on", "date", "deadline", "when", "at"];
-const TITLE: [&str; 6] = ["title", "name", "subject", "summary", "task", "text"];
-const TAGS: [&str; 2] = ["tags", "tag"];
-const ID: [&str; 5] = ["id", "number", "task_id", "task", "n"];
-const STATUS: [&str; 2] = ["status", "state"];
-/// Words around a task's name that are not part of it.
-const NOUNS: [&str; 19] = [
-    "task", "tasks", "todo", "to-do", "reminder", "item", "list", "the", "my", "a", "an", "called", "named", "titled",
-    "about", "with", "for", "to", "of",
-];
+pub(super) const DUE: [&str; 7] = ["due", "due_date", "due_on", "date", "deadline", "when", "at"];
+pub(super) const TITLE: [&str; 6] = ["title", "name", "subject", "summary", "task", "text"];
+pub(super) const TAGS: [&str; 2] = ["tags", "tag"];
+pub(super) const STATUS: [&str; 2] = ["status", "state"];
 
 impl Filler<'_> {
     /// A new task out of the rest.
     pub(super) fn title(&self, start: usize, rest: Range<usize>) -> Filled {
+        let line_end = rest.clone().find(|at| self.words()[*at].mark == Mark::Line && *at + 1 < rest.end);
+        let lines =
+            line_end.map(|at| self.slice(at + 1..rest.end).to_owned()).filter(|_| rest.end == self.words().len());
+        let rest = rest.start..line_end.map_or(rest.end, |at| at + 1);
         let (described, rest) = self.description(rest);
+        let described = match (described, lines) {
+            (Some(said), Some(lines)) => Some(format!("{said}\n{lines}")),
+            (said, lines) => said.or(lines),
+        };
         let mut call = self.call();
         let mut left_out = Vec::new();
         let titled = self.quoted_title(&rest);
@@ -49,14 +54,43 @@ impl Filler<'_> {
             left_out.extend(tags.words);
         }
         let title = titled.unwrap_or_else(|| as_title(&self.without(rest.clone(), &left_out)));
-        let title = if title.is_empty() { as_title(self.slice(rest)) } else { title };
+        if says_nothing(&title) {
+            return Filled::Answer(self.what_to_note(&call));
+        }
+        let undated = rest.clone().find(|at| {
+            self.is(*at, &["due", "deadline"]) && !left_out.iter().any(|r| r.contains(at)) && self.flag(&DUE).is_some()
+        });
+        if let Some(at) = undated.filter(|at| *at > rest.start) {
+            return Filled::Answer(format!(
+                "I did not understand the date “{}”, so I made no task. Say it like “tomorrow”, “next friday at 14:00”, \
+                 “in 3 days” or “2026-12-24”.",
+                shortened(self.slice(at..rest.end), 60)
+            ));
+        }
         self.put(&mut call, &TITLE, &title);
         if let Some(description) = described {
             self.put(&mut call, &["description", "details", "notes", "body"], &description);
         }
         // What is to be done comes first, as people read it.
         call.args.sort_by_key(|(name, _)| !TITLE.contains(&name.as_str()));
-        self.ready(call)
+        let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
+        match self.ready(call) {
+            Filled::Ready(mut calls) if reminds && calls.len() == 1 => {
+                let text = "It stands on your list; no reminder will be sent, since I cannot do that.";
+                Filled::Noted(calls.remove(0), text.to_owned())
+            }
+            filled => filled,
+        }
+    }
+
+    /// Asks for the words of a task of which only the date was said.
+    fn what_to_note(&self, call: &Call) -> String {
+        let due = call.args.iter().find(|(name, _)| DUE.contains(&name.as_str())).and_then(|(_, due)| due.as_str());
+        let on = due.map(|due| format!(" for {due}")).unwrap_or_default();
+        let example = due.map(|due| format!(", due {due}")).unwrap_or_default();
+        format!(
+            "What shall I put on your list{on}? Say it in one sentence, for example: “create a task to call Bob{example}”."
+        )
     }
 
     /// The range without a date at its end, so that what stands before the date is seen as the end.
@@ -92,8 +126,11 @@ impl Filler<'_> {
 
     /// `add milk to my list tomorrow`.
     pub(super) fn gap_title(&self, start: usize, gap: Range<usize>, rest: Range<usize>) -> Filled {
-        let filled = self.title(start, gap);
-        let Filled::Ready(mut calls) = filled else { return filled };
+        let mut calls = match self.title(start, gap) {
+            Filled::Ready(calls) => calls,
+            Filled::Noted(call, _) => vec![call],
+            other => return other,
+        };
         for call in &mut calls {
             if let Some(due) = self.date(rest.clone()) {
                 self.put(call, &DUE, &due.value);
@@ -111,10 +148,16 @@ impl Filler<'_> {
         let mut call = self.call();
         self.put_list_status(&mut call, &all);
         let mut left_out = Vec::new();
+        let mut unused = String::new();
         if let Some(due) = self.date(all.clone()) {
-            // A filter is one day or one span: `by friday` means all until then, which is what no filter shows.
+            // A filter is one day or one span: `by friday` means all until then, which is what no filter shows. What was
+            // finished on a day may have been due on another.
             let until = due.words.iter().any(|r| (r.clone()).any(|at| self.is(at, &["by", "before", "until", "till"])));
-            if !until && let Some(day) = day_only(&due.value) {
+            let finished = call.args.iter().any(|(name, value)| STATUS.contains(&name.as_str()) && value == "done")
+                && !all.clone().any(|at| self.is(at, &["due"]));
+            if until || finished {
+                unused = self.without(due.words.first().cloned().unwrap_or(0..0), &[]);
+            } else if let Some(day) = day_only(&due.value) {
                 self.put(&mut call, &DUE, &day);
             }
             left_out.extend(due.words);
@@ -137,10 +180,41 @@ impl Filler<'_> {
         }) {
             self.put(&mut call, &["limit", "count", "max"], &self.words()[at + 1].lower);
         }
-        if let Some(query) = self.list_query(&all, &left_out) {
-            self.put(&mut call, &["query", "text", "words", "search"], &query);
+        let query = self.list_query(&all, &left_out);
+        if let Some(query) = &query {
+            self.put(&mut call, &["query", "text", "words", "search"], query);
         }
-        self.ready(call)
+        if unused.is_empty() && query.is_none() {
+            unused = self.unused(&all, &left_out);
+        }
+        match self.ready(call) {
+            Filled::Ready(mut calls) if !unused.is_empty() && calls.len() == 1 => {
+                let text = format!("I did not use “{}” to choose among your tasks.", shortened(&unused, 60));
+                Filled::Noted(calls.remove(0), text)
+            }
+            filled => filled,
+        }
+    }
+
+    /// Words of a question for tasks that no filter stands for.
+    fn unused(&self, all: &Range<usize>, left_out: &[Range<usize>]) -> String {
+        const KNOWN: &str = "what which show list display give tell read get see view check find search look review me my \
+            mine the a an all any every everything anything something is are was were be do does did have has had i you we \
+            to on in at of for up out through still need should must shall can could would left open task tasks todo todos \
+            to-do to-dos reminder reminders thing things list lists agenda plate schedule plan planned due overdue late next \
+            pending outstanding upcoming coming there that done completed finished finish complete blocked stuck progress \
+            started ongoing cancelled canceled priority urgent critical important high low medium normal first top now today \
+            please else many how much more work tackle focus supposed meant expected remains needs got so far already yet \
+            just currently current this be been with and also annie right been achieved achieve get order by date it if \
+            whether or not no deadline deadlines busy am total count";
+        let known = |at: usize| {
+            let word = &self.words()[at];
+            left_out.iter().any(|r| r.contains(&at))
+                || (!word.quoted
+                    && (number(&word.lower).is_some() || KNOWN.split_whitespace().any(|k| k == word.lower)))
+        };
+        let left: Vec<&str> = all.clone().filter(|at| !known(*at)).map(|at| self.slice(at..at + 1)).collect();
+        left.join(" ").trim_end_matches(['?', '.', '!']).to_owned()
     }
 
     fn put_list_status(&self, call: &mut Call, all: &Range<usize>) {
@@ -195,113 +269,28 @@ impl Filler<'_> {
         let empty = ["", "me", "my list", "us", "it", "my", "the list", "that are"];
         (!empty.contains(&text.to_lowercase().as_str())).then_some(text)
     }
+}
 
-    /// A task's new status.
-    pub(super) fn status(&self, start: usize, gap: Range<usize>, rest: Range<usize>, status: &str) -> Filled {
-        let mut call = self.call();
-        if !self.put(&mut call, &STATUS, status) {
-            return Filled::Missing(format!("{} cannot set a status of {status}", self.skill.name));
-        }
-        let named = if gap.is_empty() { rest } else { gap };
-        self.on_task(start, named, call)
-    }
-
-    /// A task to show or to delete.
-    pub(super) fn one(&self, start: usize, gap: Range<usize>, rest: Range<usize>) -> Filled {
-        let call = self.call();
-        let recent = (start..self.words().len()).any(|at| self.is(at, &["recent"]));
-        if recent && let Some(flag) = self.flag(&["recent"]) {
-            return Filled::Ready(vec![Call { args: vec![(flag.name.clone(), true.into())], ..call }]);
-        }
-        let named = if gap.is_empty() { rest } else { gap };
-        self.on_task(start, named, call)
-    }
-
-    /// What is to change about a task.
-    pub(super) fn change(&self, start: usize, rest: Range<usize>) -> Filled {
-        let all = start..self.words().len();
-        let mut call = self.call();
-        let mut left_out = Vec::new();
-        let renames = all.clone().any(|at| self.is(at, &["rename", "retitle", "title", "name"]));
-        if renames {
-            let to = rest
-                .clone()
-                .rev()
-                .find(|at| self.is(*at, &["to", "as"]) || self.words()[*at].mark == crate::offline::text::Mark::Colon);
-            if let Some(at) = to {
-                self.put(&mut call, &TITLE, &as_title(self.slice(at + 1..all.end)));
-                left_out.push(at..all.end);
-            }
-        } else {
-            if let Some(due) = dates::find(self.words(), all.clone()) {
-                self.put(&mut call, &DUE, &due.text);
-                left_out.extend(due.words);
-            }
-            let bare = all.clone().find_map(|at| level(&self.words()[at].lower)).map(str::to_owned);
-            let priority = self.priority(all.clone());
-            left_out.extend(priority.iter().flat_map(|p| p.words.clone()));
-            if let Some(level) = priority.map(|p| p.value).or(bare) {
-                self.put_priority(&mut call, &level);
-            }
-            if let Some(tags) = self.tags(all.clone()) {
-                self.put(&mut call, &TAGS, &tags.value);
-                left_out.extend(tags.words);
-            }
-            for (words, status) in [
-                (["done", "complete", "completed", "finished"], "done"),
-                (["blocked", "stuck", "waiting", ""], "blocked"),
-            ] {
-                if all.clone().any(|at| self.is(at, &words)) {
-                    self.put(&mut call, &STATUS, status);
-                }
-            }
-        }
-        if call.args.is_empty() {
-            return Filled::Missing(
-                "I did not understand what to change about the task: say its date, priority, status or title"
-                    .to_owned(),
-            );
-        }
-        let named = rest.start..left_out.iter().map(|r| r.start).filter(|s| *s > rest.start).min().unwrap_or(rest.end);
-        self.on_task(start, named, call)
-    }
-
-    /// Completes a call with the task's number, or with how to find it.
-    fn on_task(&self, start: usize, named: Range<usize>, call: Call) -> Filled {
-        let Some(id) = self.flag(&ID) else {
-            return Filled::Missing(format!("{} does not say how to name a task", self.skill.name));
-        };
-        let numbers = self.numbers(start..self.words().len());
-        if !numbers.is_empty() {
-            let with = |n: &u64| {
-                let mut call = call.clone();
-                call.args.insert(0, (id.name.clone(), (*n).into()));
-                call
-            };
-            return Filled::Ready(numbers.iter().map(with).collect());
-        }
-        let text = match self.text.quote_from(named.start).filter(|_| !named.is_empty()) {
-            Some(quote) => quote.trim().to_owned(),
-            None => {
-                let mut range = named;
-                while range.start < range.end && self.is(range.start, &NOUNS) {
-                    range.start += 1;
-                }
-                while range.end > range.start
-                    && (self.is(range.end - 1, &NOUNS)
-                        || self.is(range.end - 1, &["as", "from", "off", "is", "now", "today", "please"]))
-                {
-                    range.end -= 1;
-                }
-                let told = self.query(range.clone());
-                if told.is_empty() { self.slice(range).trim_end_matches(['?', '.', '!']).to_owned() } else { told }
-            }
-        };
-        if text.is_empty() {
-            return Filled::Missing("I did not understand which task you mean: say its number, like #3".to_owned());
-        }
-        Filled::Find { query: text, id_flag: id.name.clone(), call }
-    }
+/// Whether a title names nothing to do.
+fn says_nothing(title: &str) -> bool {
+    const EMPTY: [&str; 15] = [
+        "",
+        "it",
+        "this",
+        "that",
+        "them",
+        "something",
+        "anything",
+        "again",
+        "later",
+        "task",
+        "a task",
+        "me",
+        "things",
+        "stuff",
+        "soon",
+    ];
+    EMPTY.contains(&title.to_lowercase().as_str())
 }
 
 /// The day of a date with a time: filters take whole days, `this_week` as one word.

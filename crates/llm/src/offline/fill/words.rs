@@ -25,6 +25,10 @@ const LEVELS: [(&str, &[&str]); 4] = [
     ("low", &["low", "lowest", "lower", "minor"]),
 ];
 
+/// Small numbers in words.
+pub(super) const NUMBERS: [&str; 12] =
+    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+
 /// The level that a word names.
 pub(super) fn level(word: &str) -> Option<&'static str> {
     LEVELS.iter().find(|(_, words)| words.contains(&word)).map(|(level, _)| *level)
@@ -152,8 +156,10 @@ impl<'a> Filler<'a> {
         let words = self.words();
         let mut found = Vec::new();
         for at in range.clone().filter(|at| !words[*at].quoted) {
-            let Some(number) = number(&words[at].lower) else { continue };
             let hashed = words[at].lower.starts_with('#');
+            // `finish 3 things` names none.
+            let counts =
+                ["tasks", "todos", "reminders", "things", "items", "more", "of", "days", "weeks", "hours", "minutes"];
             let noun = [
                 "task",
                 "tasks",
@@ -169,9 +175,16 @@ impl<'a> Filler<'a> {
                 "id",
                 "#",
             ];
-            let named = at > range.start && self.is(at - 1, &noun);
+            let named = at > 0 && self.is(at - 1, &noun);
+            let spelled = || NUMBERS.iter().position(|n| *n == words[at].lower).and_then(|n| u64::try_from(n + 1).ok());
+            let Some(number) = number(&words[at].lower).or_else(|| spelled().filter(|_| named)) else { continue };
+            if !hashed && !named && self.is(at + 1, &counts) {
+                continue;
+            }
             // `tasks 3, 4 and 5`, `mark 3 as done`.
-            let goes_on = !found.is_empty() && (self.is(at - 1, &["and"]) || words[at - 1].mark == Mark::Comma);
+            let goes_on = !found.is_empty()
+                && (self.is(at - 1, &["and"]) || words[at - 1].mark == Mark::Comma)
+                && !(at > 1 && self.is(at - 1, &["and"]) && self.is(at - 2, &["except", "but", "not"]));
             let object = found.is_empty() && at <= range.start + 1;
             if (hashed || named || goes_on || object) && !found.contains(&number) && found.len() < NUMBERS_MAX {
                 found.push(number);

@@ -92,10 +92,144 @@ fn a_task_named_by_words_is_looked_up_and_then_changed() {
 #[test]
 fn several_tasks_in_one_wish_are_all_changed() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop] {
-        let mut world = World::new(SubAgentInterface::Cmd, |_, line| format!("Deleted by {line}"));
-        world.turn(mode, "Delete tasks 1, 2 and 5");
+        let mut world = World::new(SubAgentInterface::Cmd, obliging);
+        world.turn(mode, "Mark tasks 1, 2 and 5 as done");
         assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
     }
+}
+
+/// Shows tasks by their numbers or words, as the bundled skills do.
+fn three_tasks(skill: &str, line: &str) -> String {
+    let all = [
+        "#1 Submit the report, due 2026-11-27 (friday), priority medium",
+        "#2 File taxes, priority high",
+        "#5 Buy milk, priority low",
+    ];
+    match skill {
+        "tasks.get" => all
+            .iter()
+            .filter(|t| line.contains(&t[1..2]))
+            .map(|t| format!("{t}\nstatus todo"))
+            .collect::<Vec<_>>()
+            .join("\n\n"),
+        "tasks.search" if line.contains("milk") => format!("Found 1 open task:\n\n- {}", all[2]),
+        "tasks.search" => format!("Found 3 open tasks:\n\n- {}", all.join("\n- ")),
+        "tasks.delete" => "Deleted task #5 Buy milk".to_owned(),
+        _ => obliging(skill, line),
+    }
+}
+
+#[test]
+fn deletion_is_asked_back_and_done_with_the_next_message() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
+        let asked = world.turn(mode, "delete the milk task");
+        assert_eq!(asked, "Shall I delete #5 Buy milk? Say: yes, delete task 5", "{mode:?}");
+        assert!(world.declined, "{mode:?}: a question did nothing yet");
+        assert_eq!(world.ran.len(), 1, "{mode:?}: {:?}", world.ran);
+        assert_eq!(world.turn(mode, "yes, delete task 5"), "I deleted task #5 Buy milk.", "{mode:?}");
+        assert!(
+            !world.declined && world.ran.len() == 2 && world.ran[1].contains("delete"),
+            "{mode:?}: {:?}",
+            world.ran
+        );
+        let again = world.turn(mode, "yes");
+        assert!(again.contains("nothing left to go on with") && world.ran.len() == 2, "{mode:?}: {again}");
+    }
+    let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
+    let asked = world.turn(Mode::MultiAgent, "Delete tasks 1 and 2");
+    assert!(
+        asked.starts_with("Shall I delete #1 Submit the report") && asked.ends_with("Say: yes, delete tasks 1, 2"),
+        "{asked}"
+    );
+    world.turn(Mode::MultiAgent, "yes");
+    assert_eq!(world.ran[1..], ["tasks.delete --id 1", "tasks.delete --id 2"]);
+    let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
+    world.turn(Mode::MultiAgent, "delete the milk task");
+    assert!(world.turn(Mode::MultiAgent, "no").contains("nothing was deleted") && world.ran.len() == 1);
+    assert!(
+        world.turn(Mode::MultiAgent, "yes").contains("nothing left") && world.ran.len() == 1,
+        "the question was answered"
+    );
+}
+
+#[test]
+fn pronoun_is_the_task_that_was_named_last() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let mut world = World::new(SubAgentInterface::Cmd, three_tasks);
+        world.turn(mode, "add a task to review PR 42");
+        world.turn(mode, "mark it as done");
+        assert!(world.ran[1].contains("done") && world.ran[1].contains('1'), "{mode:?}: {:?}", world.ran);
+        world.turn(mode, "make it due tomorrow");
+        assert!(world.ran[2].contains("tomorrow"), "{mode:?}: {:?}", world.ran);
+        let asked = world.turn(mode, "delete it");
+        assert!(asked.starts_with("Shall I delete #1 "), "{mode:?}: {asked}");
+        let mut fresh = World::new(SubAgentInterface::Cmd, three_tasks);
+        let answer = fresh.turn(mode, "mark it as done");
+        assert!(
+            answer.starts_with("Which task is “it”?") && fresh.ran.is_empty() && fresh.declined,
+            "{mode:?}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn answer_declines_unless_all_of_the_request_was_done() {
+    for (said, declined) in [
+        ("create a task to call Bob", false),
+        ("hello", false),
+        ("gibberish", true),
+        ("What is the capital of France?", true),
+        ("if it rains, create a task to cry", true),
+        ("remind me to call Bob; translate this text to French", true),
+        ("forget that Bob likes tea", true),
+    ] {
+        for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+            let mut world = World::new(SubAgentInterface::Cmd, obliging);
+            let answer = world.turn(mode, said);
+            assert_eq!(world.declined, declined, "{mode:?} {said}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn hint_of_the_kernel_is_not_taken_for_the_request() {
+    let mut request = annie_core::message::ModelRequest {
+        model: None,
+        system: vec![],
+        messages: vec![
+            Message::user("hello"),
+            Message::note("[Time is nearly up. Come to an end now: delete task 3.]"),
+        ],
+        stable_messages: 0,
+        tools: vec![],
+        output_tokens_max: 10,
+        session_id: String::new(),
+        priority: 0,
+        options: annie_core::caller::CallOptions::default(),
+    };
+    assert!(OfflinePlanner::new().plan(&request).text.starts_with("Hello!"));
+    request
+        .messages
+        .push(Message::note("[The user adds, while you work on this:]\nmake it urgent\n\n[Time is nearly up.]"));
+    let told = OfflinePlanner::new().plan(&request).text;
+    assert!(told.contains("what you added meanwhile (“make it urgent”)"), "{told}");
+}
+
+#[test]
+fn question_about_a_day_is_answered_from_the_present_day() {
+    let runner = |_: &str, _: &str| "Saturday, 2026-11-21 14:03 in Europe/Prague (UTC+01:00, week 47)".to_owned();
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let mut world = World::new(SubAgentInterface::Cmd, runner);
+        assert_eq!(world.turn(mode, "what's the date next Friday?"), "Next friday is Friday, 2026-11-27.", "{mode:?}");
+    }
+}
+
+#[test]
+fn reminder_that_nobody_sends_is_not_promised() {
+    let mut world = World::new(SubAgentInterface::Cmd, obliging);
+    let answer = world.turn(Mode::MultiAgent, "remind me to review PR 42 tomorrow");
+    assert!(answer.starts_with("I created task #1") && answer.contains("no reminder will be sent"), "{answer}");
 }
 
 #[test]
@@ -111,6 +245,40 @@ fn words_that_fit_several_tasks_or_none_change_nothing() {
     let mut world = World::new(SubAgentInterface::Cmd, |_, _| "No open tasks found matching 'milk'.".to_owned());
     let answer = world.turn(Mode::SingleLoop, "delete the task about milk");
     assert!(answer.contains("nothing matches “milk”"), "{answer}");
+}
+
+#[test]
+fn letter_inside_another_word_names_no_task() {
+    let taxes = |skill: &str, line: &str| match skill {
+        "tasks.search" => "Found 1 open task:\n\n- #2 File taxes, priority medium".to_owned(),
+        _ => obliging(skill, line),
+    };
+    for said in ["move X to Monday", "delete the x task", "I finished x"] {
+        let mut world = World::new(SubAgentInterface::Cmd, taxes);
+        let answer = world.turn(Mode::MultiAgent, said);
+        assert!(answer.to_lowercase().contains("nothing matches “x”") && world.ran.len() == 1, "{said}: {answer}");
+    }
+    let mut world = World::new(SubAgentInterface::Cmd, taxes);
+    world.turn(Mode::MultiAgent, "move the tax to Monday");
+    assert_eq!(world.ran.len(), 1, "three letters are too few to stand for another word");
+    world.turn(Mode::MultiAgent, "move the taxes to Monday");
+    assert_eq!(world.ran[2], "tasks.update --id 2 --due monday");
+}
+
+#[test]
+fn place_without_a_time_zone_is_not_answered_with_the_local_time() {
+    let runner = |_: &str, line: &str| match line.contains("gotham") {
+        true => {
+            "Error: --timezone must be an IANA name, got \"gotham\"\nUsage: system.time [--timezone TEXT]".to_owned()
+        }
+        false => "Saturday, 2026-11-21 14:03 in Europe/Prague (UTC+01:00, week 47)".to_owned(),
+    };
+    let mut world = World::new(SubAgentInterface::Cmd, runner);
+    let answer = world.turn(Mode::MultiAgent, "what time is it in Gotham");
+    assert!(
+        answer.contains("could not") && !answer.contains("14:03") && !answer.contains("--") && world.declined,
+        "{answer}"
+    );
 }
 
 #[test]
@@ -136,7 +304,7 @@ fn a_refused_flag_is_left_out_once_and_this_is_said() {
         }
     };
     let mut world = World::new(SubAgentInterface::Cmd, strict);
-    let answer = world.turn(Mode::MultiAgent, "remind me to call Bob tomorrow");
+    let answer = world.turn(Mode::MultiAgent, "create a task to call Bob tomorrow");
     let told = "I created task #2 Call Bob, priority medium (without the due “tomorrow”, which was refused)";
     assert_eq!(answer.trim_end_matches('.'), told, "what was left out is said");
     assert_eq!(world.ran, ["tasks.create --title \"Call Bob\" --due tomorrow", "tasks.create --title \"Call Bob\""]);
@@ -194,7 +362,7 @@ fn a_request_beyond_all_skills_is_looked_for_and_then_admitted() {
     let mut world = World::new(SubAgentInterface::Cmd, obliging);
     let answer = world.turn(Mode::MultiAgent, "translate this text to French");
     assert!(
-        answer.contains("I found no skill for “translate this text to French”") && answer.contains(WHO),
+        answer.contains("I did not understand “translate this text to French”") && answer.contains(WHO),
         "{answer}"
     );
     assert!(
@@ -202,7 +370,7 @@ fn a_request_beyond_all_skills_is_looked_for_and_then_admitted() {
     );
     let mut world = World::new(SubAgentInterface::Cmd, obliging);
     let answer = world.turn(Mode::MultiAgent, "remind me to call Bob; translate this text to French");
-    assert!(answer.starts_with("I created task") && answer.contains("no skill for “translate"), "{answer}");
+    assert!(answer.starts_with("I created task") && answer.contains("not understand “translate"), "{answer}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(super) struct World {
     pub agents_max: usize,
     /// Everything the orchestrator was sent and said.
     pub messages: Vec<Message>,
+    /// Whether the last answer said that not all was done.
+    pub declined: bool,
 }
 
 /// A runner that answers as the bundled skills do.
@@ -41,7 +43,15 @@ pub(super) fn obliging(skill: &str, line: &str) -> String {
 
 impl World {
     pub fn new(interface: SubAgentInterface, runner: impl Fn(&str, &str) -> String + 'static) -> Self {
-        Self { interface, runner: Box::new(runner), ran: vec![], agents: vec![], agents_max: 8, messages: vec![] }
+        Self {
+            interface,
+            runner: Box::new(runner),
+            ran: vec![],
+            agents: vec![],
+            agents_max: 8,
+            messages: vec![],
+            declined: false,
+        }
     }
 
     fn facts(mode: Mode) -> PromptFacts {
@@ -79,6 +89,7 @@ impl World {
             let reply = OfflinePlanner::new().plan(&request);
             self.messages.push(Message::Assistant { text: reply.text.clone(), tool_calls: reply.tool_calls.clone() });
             if reply.tool_calls.is_empty() {
+                self.declined = reply.declined;
                 return reply.text;
             }
             let mut reports: Vec<(String, AgentReport)> = Vec::new();

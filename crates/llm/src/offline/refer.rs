@@ -1,0 +1,243 @@
+//! What a message means by the conversation before it: the answer to a question that was asked back, and `it`.
+
+use super::{
+    pattern::number,
+    text::{Text, Word},
+};
+
+/// Begins a question before a deletion.
+pub(super) const SHALL_I: &str = "Shall I delete ";
+/// Leads to the words that confirm it.
+const SAY: &str = " Say: ";
+/// How many answers back `it` may reach.
+const ANSWERS_BACK_MAX: usize = 3;
+
+/// What the user says, once the conversation before it is taken into account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// These are the wishes.
+    Wishes(Vec<String>),
+    /// This is the answer: there is nothing to carry out.
+    Answer(String),
+}
+
+/// The question whether these tasks are to be deleted.
+pub(super) fn question(tasks: &[&str], ids: &[u64]) -> String {
+    format!("{SHALL_I}{}?{SAY}{}", tasks.join(" and "), consent(ids))
+}
+
+fn consent(ids: &[u64]) -> String {
+    let numbers: Vec<String> = ids.iter().map(u64::to_string).collect();
+    format!("yes, delete task{} {}", if ids.len() > 1 { "s" } else { "" }, numbers.join(", "))
+}
+
+/// Reads a message after these answers, newest first.
+pub(super) fn read(said: &str, answers: &[&str]) -> Said {
+    let asked: Vec<Vec<u64>> = answers.first().map(|answer| questions(answer)).unwrap_or_default();
+    if let Some(answer) = consented(said, &asked) {
+        return answer;
+    }
+    pronoun(said, answers)
+}
+
+/// The tasks of each question that an answer asks.
+fn questions(answer: &str) -> Vec<Vec<u64>> {
+    let of_line = |line: &str| {
+        let (_, consent) = line.trim().strip_prefix(SHALL_I)?.rsplit_once(SAY)?;
+        let numbers = consent.strip_prefix("yes, delete task")?.trim_start_matches('s');
+        numbers.split(',').map(|n| n.trim().parse().ok()).collect::<Option<Vec<u64>>>()
+    };
+    answer.lines().filter_map(of_line).collect()
+}
+
+/// `yes`, `no`, or the very words that confirm a question.
+fn consented(said: &str, asked: &[Vec<u64>]) -> Option<Said> {
+    const YES: [&str; 14] =
+        ["yes", "y", "yep", "yeah", "sure", "ok", "okay", "please", "do", "it", "go", "ahead", "right", "confirm"];
+    const NO: [&str; 10] = ["no", "nope", "n", "not", "don't", "do", "thanks", "stop", "please", "it"];
+    let text = Text::new(said);
+    let words: Vec<&str> = text.words.iter().map(|w| w.lower.as_str()).collect();
+    if asked.is_empty() || words.is_empty() || words.len() > 40 {
+        return None;
+    }
+    let delete = |ids: &[u64]| Said::Wishes(ids.iter().map(|id| format!("delete task {id}")).collect());
+    let plain = |text: &str| text.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+    if let Some(ids) = asked.iter().find(|ids| plain(said) == plain(&consent(ids))) {
+        return Some(delete(ids));
+    }
+    if words.iter().all(|w| YES.contains(w)) && words.len() <= 4 {
+        return Some(match asked {
+            [only] => delete(only),
+            _ => Said::Answer("I asked about several tasks: say which, for example “yes, delete task 3”.".to_owned()),
+        });
+    }
+    let refuses = words.len() <= 4 && words.iter().all(|w| NO.contains(w)) && words.iter().any(|w| w.starts_with('n'));
+    refuses.then(|| Said::Answer("All right, nothing was deleted.".to_owned()))
+}
+
+/// Verbs behind which `it` is a task.
+const VERBS: &str = "mark set complete finish close resolve delete remove erase discard drop archive trash cancel abandon reopen \
+    start begin postpone reschedule delay defer snooze move push shift bump make rename retitle tag update change edit modify \
+    check tick show open display describe with finished completed did on schedule";
+const PRONOUNS: [&str; 5] = ["it", "that", "this", "them", "those"];
+/// States that are said of `it`.
+const STATES: [&str; 8] = ["done", "finished", "complete", "completed", "blocked", "stuck", "cancelled", "canceled"];
+
+/// Puts the task that was named last in the place of `it`.
+fn pronoun(said: &str, answers: &[&str]) -> Said {
+    let text = Text::new(said);
+    let head = text.payload_at();
+    let words = &text.words[..head];
+    let Some((from, to)) = place(words) else { return Said::Wishes(vec![said.to_owned()]) };
+    let ids = answers.iter().take(ANSWERS_BACK_MAX).map(|answer| named(answer)).find(|ids| !ids.is_empty());
+    let ids = ids.unwrap_or_default();
+    let word = &said[words[from].at.clone()];
+    match ids.as_slice() {
+        [id] => {
+            let (start, end) = (words[from].at.start, words[to - 1].at.end);
+            let changed = format!("{}task {id}{}", &said[..start], &said[end..]);
+            // Who did not say the number is asked.
+            let deletes = ["delete", "remove", "erase", "discard", "drop", "archive", "trash"];
+            let asks = from > 0 && deletes.contains(&words[from - 1].lower.as_str()) && words.len() <= to + 4;
+            Said::Wishes(vec![if asks { format!("{}delete task {id}", super::choose::ASK_FIRST) } else { changed }])
+        }
+        [] => Said::Answer(format!(
+            "Which task is “{word}”? None was named lately. Say its number, for example “mark task 3 as done”, or “what is on \
+             my list” to see the numbers."
+        )),
+        many => {
+            let list: Vec<String> = many.iter().take(10).map(|n| format!("task {n}")).collect();
+            Said::Answer(format!("Which one is “{word}”: {}? Say it with its number.", list.join(", ")))
+        }
+    }
+}
+
+/// Where a pronoun, or `that task`, stands for a task.
+fn place(words: &[Word]) -> Option<(usize, usize)> {
+    let is = |at: usize, any: &[&str]| words.get(at).is_some_and(|w| !w.quoted && any.contains(&w.lower.as_str()));
+    let verb = |at: usize| words.get(at).is_some_and(|w| !w.quoted && VERBS.split(' ').any(|v| v == w.lower));
+    let start = super::choose::lead(words, &(0..words.len()));
+    if is(start, &PRONOUNS[..3]) && is(start + 1, &["is"]) {
+        let at = start + 2 + usize::from(is(start + 2, &["already", "now"]));
+        return is(at, &STATES).then_some((start, start + 1));
+    }
+    // The verb stands at the beginning: `finish it`, `i am done with it`, `check it off`.
+    let reach = words.len().min(start + 5);
+    let near = (start..reach).find(|at| is(at + 1, &PRONOUNS) && verb(*at))?;
+    let begins = near == start
+        || (start..near).all(|at| verb(at) || is(at, &["i", "am", "have", "done", "working", "off", "just"]));
+    if !begins {
+        return None;
+    }
+    let from = near + 1;
+    let noun = usize::from(is(from + 1, &["task", "todo", "one", "reminder", "item"]));
+    // `remove this note`, `move it all`: something else is meant, or more is said than is understood.
+    let other = words.get(from + 1 + noun).is_some_and(|w| !w.quoted && number(&w.lower).is_some());
+    let determines = noun == 0 && !is(from, &["it", "them"]) && words.get(from + 1).is_some_and(|w| !is_link(&w.lower));
+    (!other && !determines).then_some((from, from + 1 + noun))
+}
+
+fn is_link(word: &str) -> bool {
+    [
+        "as",
+        "to",
+        "due",
+        "by",
+        "until",
+        "on",
+        "is",
+        "done",
+        "off",
+        "for",
+        "please",
+        "now",
+        "and",
+        "high",
+        "low",
+        "urgent",
+        "critical",
+        "tomorrow",
+        "today",
+        "from",
+        "next",
+        "in",
+        "a",
+        "complete",
+        "completed",
+        "finished",
+        "blocked",
+        "back",
+    ]
+    .contains(&word)
+}
+
+/// The numbers of tasks in an answer, each once.
+fn named(answer: &str) -> Vec<u64> {
+    let mut ids = Vec::new();
+    for line in answer.lines() {
+        let told = ["task #", "Task #", "- #", "delete #"];
+        for lead in told {
+            for (at, _) in line.match_indices(lead) {
+                let digits = &line[at + lead.len()..];
+                let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+                if let Ok(id) = digits[..end].parse::<u64>()
+                    && !ids.contains(&id)
+                {
+                    ids.push(id);
+                }
+            }
+        }
+    }
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(said: &str, answers: &[&str]) -> String {
+        match read(said, answers) {
+            Said::Wishes(wishes) => wishes.join(" | "),
+            Said::Answer(text) => format!("? {text}"),
+        }
+    }
+
+    #[test]
+    fn pronoun_is_the_task_of_the_last_answer() {
+        let made = "I created task #7 Call mum, priority medium.";
+        for (said, wanted) in [
+            ("mark it as done", "mark task 7 as done"),
+            ("please mark that one as done", "please mark task 7 as done"),
+            ("delete it", "ask whether to delete task 7"),
+            ("make it due tomorrow", "make task 7 due tomorrow"),
+            ("it is done", "task 7 is done"),
+            ("I'm done with it", "I'm done with task 7"),
+            ("move that task to Monday", "move task 7 to Monday"),
+            ("create a task to finish it", "create a task to finish it"),
+            ("remember that it is done", "remember that it is done"),
+            ("remove this note", "remove this note"),
+            ("mark \"it\" as done", "mark \"it\" as done"),
+            ("finish it", "finish task 7"),
+        ] {
+            assert_eq!(wish(said, &["Hello!", made]), wanted, "{said}");
+        }
+        assert!(wish("finish it", &[]).starts_with("? Which task"));
+        assert!(wish("finish it", &["Found 2 open tasks:\n\n- #1 a\n- #2 b"]).contains("task 1, task 2"));
+    }
+
+    #[test]
+    fn question_is_answered_by_yes_or_its_very_words_only() {
+        let asked = question(&["#1 Submit the report"], &[1]);
+        assert_eq!(asked, "Shall I delete #1 Submit the report? Say: yes, delete task 1");
+        for said in ["yes", "Yes please", "yes, delete task 1", "ok do it"] {
+            assert_eq!(wish(said, &[&asked]), "delete task 1", "{said}");
+        }
+        assert!(wish("no", &[&asked]).contains("nothing was deleted"));
+        assert_eq!(wish("yes", &["Hello!", &asked]), "yes", "only the last answer is answered");
+        let two = question(&["#1 a", "#2 b"], &[1, 2]);
+        assert_eq!(wish("yes, delete tasks 1, 2", &[&two]), "delete task 1 | delete task 2");
+        let both = format!("{asked}\n{}", question(&["#2 b"], &[2]));
+        assert!(wish("yes", &[&both]).starts_with("? I asked about several"));
+        assert_eq!(wish("what time is it", &[&asked]), "what time is it");
+    }
+}
