@@ -5,7 +5,6 @@ use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::Letter,
-    message::Usage,
     plan::NodeState,
     ports::{Append, Fence, StoreError, StoreErrorKind},
     turn::Conversation,
@@ -77,13 +76,7 @@ async fn unreported(
         }
     }
     let nodes = state.turns.iter().flat_map(|turn| turn.plan.nodes().iter().map(|node| (turn.task, node)));
-    let report = |status, result: &str| AgentReport {
-        status,
-        result: result.to_owned(),
-        tool_calls_used: 0,
-        duration_ms: 0,
-        usage: Usage::default(),
-    };
+    let report = |status, result: &str| AgentReport::bare(status, result);
     let unreported = nodes.filter_map(|(task, node)| {
         let report = match node.state {
             NodeState::Running { .. } => report(

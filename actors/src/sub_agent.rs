@@ -8,11 +8,13 @@
 use std::sync::Arc;
 
 use annie_core::{
-    event::{AgentReport, EventBody, NewEvent},
+    event::{AgentReport, EventBody, NewEvent, ReportStatus},
     ids::Epoch,
     ports::{Append, AppendError, Fence},
+    time::Micros,
     turn::{Directive, DirectiveId, SubTurn, resolve},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
@@ -49,6 +51,28 @@ pub(crate) struct SubAgentArgs {
     pub turn: SubTurn,
     pub epoch: Epoch,
     pub engine: Addr<EngineMsg>,
+    pub tally: Tally,
+}
+
+/// What a sub-agent has done so far, for the report that its Engine makes if it dies.
+#[derive(Clone)]
+pub(crate) struct Tally(Arc<Mutex<AgentReport>>);
+
+impl Tally {
+    /// Of a sub-agent about to start.
+    pub fn of(turn: &SubTurn, now: Micros) -> Self {
+        Self(Arc::new(Mutex::new(turn.reported(ReportStatus::Crashed, String::new(), now))))
+    }
+
+    fn note(&self, turn: &SubTurn, now: Micros) {
+        let report = turn.reported(ReportStatus::Crashed, String::new(), now);
+        *self.0.lock() = report;
+    }
+
+    /// What is noted.
+    pub fn so_far(&self) -> AgentReport {
+        self.0.lock().clone()
+    }
 }
 
 /// A sub-agent's state.
@@ -115,6 +139,10 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     if !turn.run.awaits(done.round) {
         return Ok(());
     }
+    if state.args.wiring.backends.get(&done.backend).is_some_and(|backend| backend.facts.acts) {
+        state.args.turn.run.round_acts(done.round);
+    }
+    let turn = &state.args.turn;
     let body = match done.result {
         Ok(reply) => {
             let skills = state.args.wiring.catalog.skills();
@@ -159,6 +187,7 @@ async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventB
     let turn = &mut state.args.turn;
     turn.fold(&body);
     let now = ctx.now();
+    state.args.tally.note(turn, now);
     let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
     if let Some(report) = turn.report(now) {
         finish(state, vec![event], report);

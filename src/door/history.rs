@@ -242,13 +242,8 @@ mod tests {
             action: Action::Dispatch(spec),
         };
         let task = TaskId::from_uuid(uuid::Uuid::from_bytes([1; 16]));
-        let report = AgentReport {
-            status: ReportStatus::Completed,
-            result: "ok".into(),
-            tool_calls_used: 1,
-            duration_ms: 7,
-            usage: Usage::default(),
-        };
+        let report =
+            AgentReport { tool_calls_used: 1, duration_ms: 7, ..AgentReport::bare(ReportStatus::Completed, "ok") };
         log(vec![
             (1, "orchestrator", said("one")),
             (2, "orchestrator", said("two")),

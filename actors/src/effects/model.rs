@@ -218,12 +218,8 @@ async fn run(
 
 /// Before a backend begins that works by itself, the log says so: a round that is found begun is never run again.
 async fn mark_begun(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<(), ModelError> {
-    let began = NewEvent {
-        at: wiring.env.now(),
-        task: call.task,
-        agent: call.agent.clone(),
-        body: EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() },
-    };
+    let body = EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() };
+    let began = NewEvent { at: wiring.env.now(), task: call.task, agent: call.agent.clone(), body };
     let what = Append {
         conversation: call.conversation,
         user: call.user.clone(),

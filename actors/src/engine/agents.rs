@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus},
     ids::{AgentId, TaskId},
-    message::Usage,
     plan::NodeState,
     turn::DirectiveId,
 };
@@ -13,7 +12,7 @@ use annie_core::{
 use super::{Engine, EngineState, Seat, record};
 use crate::{
     observe::{ChildEnded, Context, EndKind, NodeError},
-    sub_agent::{SubAgent, SubAgentArgs},
+    sub_agent::{SubAgent, SubAgentArgs, Tally},
 };
 
 /// Its place under the Engine: its own name, unless another turn's agent has the same.
@@ -33,13 +32,15 @@ pub(super) async fn run(
         return Ok(());
     }
     let Some(turn) = state.conv.sub_turn(task, &agent) else { return Ok(()) };
-    let args = SubAgentArgs { wiring: state.wiring.clone(), turn, epoch: state.epoch, engine: ctx.me() };
+    let tally = Tally::of(&turn, ctx.now());
+    let (wiring, epoch) = (state.wiring.clone(), state.epoch);
+    let args = SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone() };
     match ctx.spawn::<SubAgent>(&seat_name(state, task, &agent), args).await {
         Ok(addr) => {
-            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr });
+            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr, tally });
             Ok(())
         }
-        Err(e) => crashed(ctx, state, task, agent, &e.why).await,
+        Err(e) => crashed(ctx, state, (task, agent), &tally, &e.why).await,
     }
 }
 
@@ -92,22 +93,22 @@ pub(super) async fn ended(ctx: &Context<Engine>, state: &mut EngineState, ended:
         EndKind::Deprived(why) => return Err(NodeError::deprived(why)),
         EndKind::Failed(error) => error,
     };
-    crashed(ctx, state, seat.task, seat.agent, &why).await
+    crashed(ctx, state, (seat.task, seat.agent), &seat.tally, &why).await
 }
 
 async fn crashed(
     ctx: &Context<Engine>,
     state: &mut EngineState,
-    task: TaskId,
-    agent: AgentId,
+    (task, agent): (TaskId, AgentId),
+    tally: &Tally,
     why: &str,
 ) -> Result<(), NodeError> {
-    let report = AgentReport {
-        status: ReportStatus::Crashed,
-        result: format!("The agent crashed: {why}. What it had done until then may have taken effect."),
-        tool_calls_used: 0,
-        duration_ms: 0,
-        usage: Usage::default(),
+    let result = format!("The agent crashed: {why}. What it had done until then may have taken effect.");
+    let node = state.conv.turn(task).and_then(|turn| turn.plan.node(&agent));
+    let duration_ms = match node.map(|node| &node.state) {
+        Some(NodeState::Running { since, .. }) => ctx.now().since_ms(*since),
+        _ => 0,
     };
+    let report = AgentReport { status: ReportStatus::Crashed, result, duration_ms, ..tally.so_far() };
     Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await
 }

@@ -40,7 +40,7 @@ use tokio::sync::oneshot;
 use crate::{
     effects::{ModelDone, Routed, SkillDone},
     observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
-    sub_agent::SubAgentMsg,
+    sub_agent::{SubAgentMsg, Tally},
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -211,6 +211,7 @@ pub(crate) struct Seat {
     pub task: TaskId,
     pub agent: AgentId,
     pub addr: Addr<SubAgentMsg>,
+    pub tally: Tally,
 }
 
 /// An Engine's state.

@@ -11,6 +11,7 @@ use crate::{
     limits::TurnLimits,
     message::{Finish, ModelError, ToolCall, Usage},
     outcome::Outcome,
+    receipt::Receipt,
     skill::Effect,
     time::Micros,
 };
@@ -200,6 +201,9 @@ pub struct SkillManual {
     pub synopsis: String,
     /// JSON Schema of the arguments as text, for the `json` interface.
     pub schema: String,
+    /// Whether running it changes something.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
 }
 
 /// One call of a reply, with what it means.
@@ -221,6 +225,8 @@ pub struct ResolvedCall {
 pub enum ReportStatus {
     /// It finished its mission, or as much as its budget allowed.
     Completed,
+    /// It ran no skill, though its mission wanted something done.
+    NoAction,
     /// It could not.
     Failed,
     /// Its time was up.
@@ -234,11 +240,18 @@ pub enum ReportStatus {
 }
 
 impl ReportStatus {
+    /// Whether the agent itself came to an end, and was not ended.
+    #[must_use]
+    pub const fn ended_by_itself(self) -> bool {
+        matches!(self, Self::Completed | Self::NoAction | Self::Failed)
+    }
+
     /// The wire word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
+            Self::NoAction => "no_action",
             Self::Failed => "failed",
             Self::Timeout => "timeout",
             Self::Crashed => "crashed",
@@ -262,6 +275,28 @@ pub struct AgentReport {
     /// What its model calls cost.
     #[serde(default)]
     pub usage: Usage,
+    /// The skills that it ran, in order, each with its outcome's status if that is not success.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills_run: Vec<String>,
+    /// The receipts of its effects: the turn does not repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+}
+
+impl AgentReport {
+    /// A report of an agent of which nothing else is known.
+    #[must_use]
+    pub fn bare(status: ReportStatus, result: impl Into<String>) -> Self {
+        Self {
+            status,
+            result: result.into(),
+            tool_calls_used: 0,
+            duration_ms: 0,
+            usage: Usage::default(),
+            skills_run: Vec::new(),
+            receipts: Vec::new(),
+        }
+    }
 }
 
 /// Why an Engine had to take up an open turn again.

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod ports;
 pub mod projection;
 pub mod queue;
+pub mod receipt;
 pub mod route;
 pub mod skill;
 pub mod time;

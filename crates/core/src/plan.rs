@@ -11,8 +11,12 @@ use crate::{
     event::{AgentReport, DispatchSpec, ReportStatus},
     ids::AgentId,
     message::Usage,
+    receipt::Receipt,
     time::Micros,
 };
+
+/// Begins the report of an agent that a limit of calls kept from starting.
+pub const NOT_STARTED: &str = "Not started: ";
 
 /// Where a dispatched agent stands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +50,15 @@ pub struct Node {
 }
 
 impl Node {
+    /// Its report, if it has ended.
+    #[must_use]
+    pub const fn report(&self) -> Option<&AgentReport> {
+        match &self.state {
+            NodeState::Reported(report) => Some(report),
+            NodeState::Pending | NodeState::Running { .. } => None,
+        }
+    }
+
     /// Tool calls that count against the budgets. What an agent used that did not end by itself is in the log and not in
     /// its report: it counts as its whole grant, so that a crash never stretches a budget.
     #[must_use]
@@ -276,10 +289,15 @@ impl Plan {
             .map(|n| match &n.state {
                 NodeState::Reported(r) => {
                     n.collected = true;
-                    json!({
+                    let mut result = json!({
                         "agent_id": n.spec.agent, "status": r.status.as_str(), "result": r.result,
                         "tool_calls_used": r.tool_calls_used, "duration_ms": r.duration_ms
-                    })
+                    });
+                    // Of an agent that did not end by itself nobody has the list.
+                    if !r.skills_run.is_empty() || r.tool_calls_used == 0 && r.status.ended_by_itself() {
+                        result["skills_run"] = json!(r.skills_run);
+                    }
+                    result
                 }
                 NodeState::Pending | NodeState::Running { .. } => {
                     json!({"agent_id": n.spec.agent, "status": "running", "result": null})
@@ -287,6 +305,31 @@ impl Plan {
             })
             .collect();
         json!({"agents": results}).to_string()
+    }
+
+    /// The receipts of all effects, also of the turn that this one continues.
+    pub fn receipts(&self) -> impl Iterator<Item = &Receipt> {
+        self.reports().flat_map(|report| &report.receipts)
+    }
+
+    /// The receipts of this turn's own effects.
+    pub fn own_receipts(&self) -> impl Iterator<Item = &Receipt> {
+        let own = self.nodes.iter().skip(self.before);
+        own.filter_map(Node::report).flat_map(|report| &report.receipts)
+    }
+
+    /// All reports, also of the turn that this one continues.
+    pub fn reports(&self) -> impl Iterator<Item = &AgentReport> {
+        self.nodes.iter().filter_map(Node::report)
+    }
+
+    /// The missions that a limit kept from beginning.
+    pub fn kept_back(&self) -> impl Iterator<Item = String> {
+        let skipped = self.nodes.iter().skip(self.before).filter(|n| {
+            n.report().is_some_and(|r| r.status == ReportStatus::Skipped && r.result.starts_with(NOT_STARTED))
+        });
+        let skipped = skipped.map(|n| first_line(&n.spec.mission));
+        skipped.chain(self.refused.iter().map(|(_, mission)| mission.clone()))
     }
 
     /// The reports that a node's prompt is given, in the order of its `depends_on`.
@@ -301,6 +344,7 @@ impl Plan {
 const fn ended(status: ReportStatus) -> &'static str {
     match status {
         ReportStatus::Completed => "completed",
+        ReportStatus::NoAction => "ran no skill",
         ReportStatus::Failed => "failed",
         ReportStatus::Timeout => "ran out of time",
         ReportStatus::Crashed => "crashed",
@@ -348,7 +392,7 @@ mod tests {
     }
 
     fn report(status: ReportStatus) -> AgentReport {
-        AgentReport { status, result: "so".into(), tool_calls_used: 1, duration_ms: 1, usage: Usage::default() }
+        AgentReport { tool_calls_used: 1, duration_ms: 1, ..AgentReport::bare(status, "so") }
     }
 
     fn decided(plan: &Plan) -> Vec<(String, bool)> {

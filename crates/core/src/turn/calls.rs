@@ -13,6 +13,7 @@ use crate::{
     loop_guard::LoopLevel,
     outcome::{Outcome, Status},
     plan::first_line,
+    receipt::Receipt,
     skill::Effect,
 };
 
@@ -65,18 +66,31 @@ impl AgentRun {
     pub(super) fn admit(&mut self, calls: &[ResolvedCall]) {
         let vetoes = self.guard.vetoes();
         let mut open = Vec::with_capacity(calls.len());
-        let mut broken = false;
+        let (mut broken, mut repeated) = (false, false);
         for call in calls {
             let mut next = OpenCall::new(call);
             if broken && self.kind.is_cmd() {
                 next.result = Some(NOT_RUN.to_owned());
+            } else if let Some(done) = self.done_already(&next) {
+                next.result = Some(done);
+                repeated = true;
             } else {
                 broken = !self.judge(&mut next);
             }
             open.push(next);
         }
         self.guard.count_once(vetoes);
+        self.repeats += u32::from(repeated);
         self.phase = Phase::Acting(open);
+    }
+
+    /// The answer to a call whose effect has a receipt in this turn: an effect is not repeated because a model has lost
+    /// track.
+    fn done_already(&self, next: &OpenCall) -> Option<String> {
+        let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
+        let mut receipts = self.receipts.iter().chain(&self.known);
+        let receipt = receipts.find(|r| r.is_of(&planned.skill, &planned.arguments))?;
+        Some(format!("[done already] {} This was not run again. Go on, or answer in words.", receipt.told()))
     }
 
     /// False if the call is known to be wrong.
@@ -149,8 +163,16 @@ impl AgentRun {
             shown.push_str(&format!("\nNext: {advice}"));
         }
         open.result = Some(with_warning(shown, open.warning.as_deref()));
+        let has_effect = open.has_effect();
         let (skill, arguments) = guarded(&open.call);
         self.guard.record(&skill, &arguments, Some(&text), false);
+        self.ran.push(match outcome.status {
+            Status::Success => skill.clone(),
+            status => format!("{skill} ({})", status.as_str()),
+        });
+        if has_effect && outcome.status.is_ok() {
+            self.receipts.push(Receipt::of(&skill, &arguments, outcome));
+        }
         let line = first_line(&outcome.data);
         match outcome.status {
             Status::Success | Status::Partial => self.done.push(format!("{skill}: {line}")),

@@ -9,7 +9,7 @@ use super::{
     directive::Directive,
     inbox,
     inbox::{Joined, Order, Pending},
-    opening,
+    opening, report,
     run::{AgentRun, RunKind},
     sub::SubTurn,
 };
@@ -21,6 +21,7 @@ use crate::{
     limits::TurnLimits,
     message::{Message, ModelRequest},
     plan::{NodeState, Plan},
+    receipt::Receipt,
     time::Micros,
 };
 
@@ -41,6 +42,9 @@ pub struct Paused {
     pub plan: Plan,
     /// It must not leave the house.
     pub private: bool,
+    /// The receipts of its own effects: the turn that continues it does not repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
 }
 
 /// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
@@ -329,13 +333,16 @@ impl Conversation {
         };
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
+        let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits);
+        main.known = opening.receipts;
+        main.takes_cuts = inbound.request.is_some();
         self.turns.push(Turn {
             task,
             inbound,
             mode,
             limits: limits.clone(),
             facts: facts.clone(),
-            main: AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits),
+            main,
             plan: opening.plan,
             runs: BTreeMap::new(),
             started_at: self.at,
@@ -385,12 +392,14 @@ impl Conversation {
                 turn.did_not_wait();
             }
             let private = turn.inbound.private;
-            self.history.push(Exchange { user: turn.inbound.text, answer: text.clone(), private });
+            let answer = report::remembered(&turn, body, text);
+            self.history.push(Exchange { user: turn.inbound.text, answer, private });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
-                    let AgentRun { mut messages, stable, .. } = turn.main.broken_off();
+                    let AgentRun { mut messages, stable, receipts, mut known, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
-                    Paused { messages, stable, plan: turn.plan.resumable(), private }
+                    known.extend(receipts);
+                    Paused { messages, stable, plan: turn.plan.resumable(), private, receipts: known }
                 });
             }
             self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));

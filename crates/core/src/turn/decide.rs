@@ -14,7 +14,8 @@ use crate::{
     ids::AgentId,
     letter::{Letter, Strategy},
     message::{Finish, ModelError, ModelErrorKind, Usage},
-    plan::{Node, NodeState},
+    plan::{NOT_STARTED, Node, NodeState},
+    receipt::Receipt,
     time::Micros,
 };
 
@@ -115,11 +116,12 @@ impl Turn {
         let agent = node.spec.agent.clone();
         let run = self.runs.get(&agent);
         let report = AgentReport {
-            status,
-            result,
             tool_calls_used: run.map_or(0, |r| r.calls_used),
             duration_ms: if let NodeState::Running { since, .. } = node.state { now.at.since_ms(since) } else { 0 },
             usage: run.map(|r| r.usage).unwrap_or_default(),
+            skills_run: run.map(|r| r.ran.clone()).unwrap_or_default(),
+            receipts: run.map(|r| r.receipts.clone()).unwrap_or_default(),
+            ..AgentReport::bare(status, result)
         };
         Decision { task: self.task, agent, body: EventBody::AgentReported { report } }
     }
@@ -128,6 +130,26 @@ impl Turn {
         let mut usage = self.main.usage;
         usage.add(&self.plan.usage());
         usage
+    }
+
+    /// The receipts of this turn's own effects.
+    pub(super) fn own_receipts(&self) -> impl Iterator<Item = &Receipt> {
+        self.main.receipts.iter().chain(self.plan.own_receipts())
+    }
+
+    /// Whether anything may have been changed in this turn, or in the one that it continues.
+    pub(super) fn may_have_changed(&self) -> bool {
+        let main = &self.main;
+        let own = !main.receipts.is_empty() || !main.known.is_empty() || !main.in_doubt.is_empty() || main.programs_ran;
+        let by_agent = |report: &AgentReport| {
+            // What an agent did that was ended, or what its failed runs came to, the report does not tell for sure.
+            let is_clear = matches!(
+                report.status,
+                ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped
+            );
+            !is_clear || !report.receipts.is_empty() || report.skills_run.iter().any(|run| run.contains("(unknown)"))
+        };
+        own || self.plan.reports().any(by_agent)
     }
 
     fn decide(&self, now: Now) -> Option<Decision> {
@@ -148,7 +170,7 @@ impl Turn {
         }
         // A turn that is being given up starts nobody, and neither does one that is held back.
         let starts_nobody =
-            self.suspended || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::ModelFailed(_)));
+            self.suspended || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_)));
         self.poisoned(now)
             .or_else(|| self.overdue(now))
             .or_else(|| if starts_nobody { None } else { self.decide_agents(now) })
@@ -256,9 +278,9 @@ impl Turn {
             // What is set aside for running agents comes back with their reports; only if none runs is it final.
             if self.plan.running().next().is_none() {
                 let why = if turn_left == 0 {
-                    format!("Not started: the {} skill calls of this turn are used up.", self.limits.skill_calls_max)
+                    format!("{NOT_STARTED}the {} skill calls of this turn are used up.", self.limits.skill_calls_max)
                 } else {
-                    format!("Not started: {}", window_note(&self.limits))
+                    format!("{NOT_STARTED}{}", window_note(&self.limits))
                 };
                 return Some(self.reported(now, node, ReportStatus::Skipped, why));
             }
@@ -268,17 +290,24 @@ impl Turn {
 
     fn decide_ending(&self, now: Now) -> Option<Decision> {
         let answered = |text: String, paused: bool, outcome: AnswerOutcome| {
-            let finish =
-                if matches!(self.main.ending(), Some(Ending::Said(_))) { self.main.finish } else { Finish::Stop };
+            let is_own = matches!(self.main.ending(), Some(Ending::Said(_) | Ending::Silent(_)));
+            let finish = if is_own { self.main.finish } else { Finish::Stop };
             EventBody::Answered { text, paused, usage: self.usage(), outcome, finish, calls: Vec::new() }
         };
         let all_reported = self.plan.unreported().next().is_none();
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
             Ending::Said(text) => {
-                let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
-                let suggestion = if self.format().is_some() { "" } else { &self.facts.suggestion };
-                Some(self.main(answered(report::with_suggestion(text, suggestion), false, outcome)))
+                // Words beside what a program waits for would be taken for a broken answer; it reads the outcome.
+                if self.inbound.request.is_some() {
+                    let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
+                    return Some(self.main(answered(text.clone(), false, outcome)));
+                }
+                let (text, outcome) = report::last_words(self, text);
+                if let Some(text) = report::kept_back(self, &text) {
+                    return Some(self.main(answered(text, true, outcome)));
+                }
+                Some(self.main(answered(report::with_suggestion(&text, &self.facts.suggestion), false, outcome)))
             }
             Ending::Called(text, calls) => {
                 let mut body = EventBody::answered(report::with_progress(text, self).trim());
@@ -290,8 +319,13 @@ impl Turn {
             }
             // Words in place of the JSON that a program waits for would be taken for a broken answer.
             Ending::Unfit(why) => Some(self.formless(now, why)),
-            Ending::Tripped(why) | Ending::GaveUp(why) if self.format().is_some() => {
+            Ending::Tripped(why) | Ending::GaveUp(why) | Ending::Silent(why) if self.format().is_some() => {
                 Some(self.end_agents(now, "The turn was given up.").unwrap_or_else(|| self.formless(now, why)))
+            }
+            Ending::Silent(_) if !all_reported => self.end_agents(now, "The turn was given up."),
+            Ending::Silent(why) => {
+                let (text, outcome) = report::silent(self, why);
+                Some(self.main(answered(text, false, outcome)))
             }
             // What was dispatched may finish: its results belong into the report.
             Ending::Tripped(why) => {

@@ -20,6 +20,7 @@ mod request;
 mod resolve;
 mod run;
 mod sub;
+mod truth;
 
 pub use caller::resolve_main;
 pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};

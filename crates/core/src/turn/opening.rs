@@ -7,6 +7,7 @@ use crate::{
     limits::TurnLimits,
     message::Message,
     plan::Plan,
+    receipt::Receipt,
 };
 
 /// A context about to be shown to the model.
@@ -15,6 +16,8 @@ pub(super) struct Opening {
     /// How many of those are history.
     pub stable: usize,
     pub plan: Plan,
+    /// What was done already in the turn that it continues.
+    pub receipts: Vec<Receipt>,
 }
 
 /// The context of a new turn: the paused one's if the user lets it go on, else history and the message.
@@ -49,19 +52,19 @@ fn fresh(history: &mut History, said: String, facts: &PromptFacts, private: bool
     let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
     let stable = messages.len();
     messages.push(last);
-    Opening { messages, stable, plan: Plan::default() }
+    Opening { messages, stable, plan: Plan::default(), receipts: Vec::new() }
 }
 
 /// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
 /// the pause, which the history ends with, has to do.
 fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
-    let Paused { mut messages, mut stable, plan, .. } = paused;
+    let Paused { mut messages, mut stable, plan, receipts, .. } = paused;
     messages.push(Message::user(said));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
         stable = 0;
     }
-    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan })
+    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan, receipts })
 }
 
 /// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too, of which

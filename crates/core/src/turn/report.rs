@@ -6,17 +6,28 @@ use std::fmt::Write as _;
 use super::{
     conversation::Turn,
     run::{AgentRun, Ending},
+    truth,
 };
 use crate::{
-    event::ReportStatus,
+    event::{AnswerOutcome, EventBody, ReportStatus},
     letter::Letter,
-    message::{ModelError, ModelErrorKind},
+    message::{Finish, ModelError, ModelErrorKind},
     plan::{NodeState, first_line},
+    receipt::Receipt,
     time::Micros,
 };
 
 /// What a cancelled task's final word begins with.
 pub(super) const CANCELLED: &str = "Cancelled.";
+
+/// What later turns see in place of a model's refusal.
+const REFUSED: &str = "[This request failed: the model declined to answer.]";
+/// Below an answer that was cut off.
+const CUT_LENGTH: &str = "[This answer was cut off at the model's length limit.]";
+/// See `CUT_LENGTH`.
+const CUT_FILTER: &str = "[The content filter of the model's provider cut this answer off.]";
+/// Ends the report of a turn that stopped at a limit.
+const CONTINUE: &str = "Would you like me to continue?";
 
 /// What somebody who speaks is told when there is no time left (S3 5.3.5).
 pub(super) const TROUBLE: &str = "I'm having trouble with that right now.";
@@ -26,6 +37,18 @@ pub(super) const WRAP_UP: &str =
 
 /// Said to a program that asked for JSON, before the reason.
 pub(super) const FORMLESS: &str = "The model gave no answer in the form that was asked for.";
+/// What later turns are shown of this one's end. A model goes on as it sees itself begin: what failed is a note and no answer
+/// to follow.
+pub(super) fn remembered(turn: &Turn, body: &EventBody, text: &str) -> String {
+    let is_clean = turn.own_receipts().next().is_none();
+    match body {
+        EventBody::Failed { .. } => format!("[This request failed: {text}]"),
+        EventBody::Cancelled { .. } => format!("[This request was cancelled. {text}]"),
+        EventBody::Answered { outcome: AnswerOutcome::GaveUp, .. } => format!("[This request failed: {text}]"),
+        EventBody::Answered { .. } if is_clean && truth::refuses(text) => REFUSED.to_owned(),
+        _ => text.to_owned(),
+    }
+}
 
 /// A failure's words, and what becomes of the work (S3 5.9).
 pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> String {
@@ -54,13 +77,68 @@ pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
 /// A sub-agent's status and text.
 pub(super) fn of_agent(run: &AgentRun, ending: &Ending) -> (ReportStatus, String) {
     match ending {
-        Ending::Said(text) => (ReportStatus::Completed, text.clone()),
+        Ending::Said(text) if run.has_done_nothing(text) => (ReportStatus::NoAction, text.clone()),
+        Ending::Said(text) => (ReportStatus::Completed, with_cut(&words_of(run, text), run.finish)),
+        Ending::Tripped(why) if run.ran.is_empty() => (ReportStatus::NoAction, of_run(why, run)),
         Ending::Tripped(why) => (ReportStatus::Completed, of_run(&format!("{why} Partial work completed."), run)),
+        Ending::Silent(why) if run.receipts.is_empty() => (ReportStatus::Failed, of_run(why, run)),
+        Ending::Silent(_) => (ReportStatus::Completed, words_of(run, "")),
         Ending::GaveUp(why) => (ReportStatus::Failed, of_run(why, run)),
         Ending::ModelFailed(error) => (ReportStatus::Failed, of_run(&error.to_string(), run)),
         // Only the agent that answers works for a program.
         Ending::Called(text, _) | Ending::Unfit(text) => (ReportStatus::Failed, of_run(text, run)),
     }
+}
+
+/// A run's last words; where it has none, or denies what it did, what its receipts show.
+fn words_of(run: &AgentRun, text: &str) -> String {
+    with_receipts(text, run.receipts.iter())
+}
+
+fn with_receipts<'a>(text: &str, receipts: impl Iterator<Item = &'a Receipt>) -> String {
+    let mut receipts = receipts.peekable();
+    if receipts.peek().is_none() || !(text.is_empty() || truth::denies(text)) {
+        return text.to_owned();
+    }
+    let done = truth::done_in_this_turn(receipts);
+    if text.is_empty() { done } else { format!("{text}\n\n{done}") }
+}
+
+/// A text, and below it that it is not whole.
+fn with_cut(text: &str, finish: Finish) -> String {
+    match finish {
+        Finish::Length => format!("{text}\n\n{CUT_LENGTH}"),
+        Finish::ContentFilter => format!("{text}\n\n{CUT_FILTER}"),
+        Finish::Stop | Finish::ToolCalls => text.to_owned(),
+    }
+}
+
+/// What a turn is answered with whose model said this at the end: no more than its receipts show, and no less (invariant 21).
+pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
+    let text = with_receipts(text, turn.own_receipts());
+    if turn.main.declined {
+        return (text, AnswerOutcome::Declined);
+    }
+    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text) };
+    let text = with_cut(&text, turn.main.finish);
+    match untrue {
+        Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::NoAction),
+        None => (text, AnswerOutcome::Done),
+    }
+}
+
+/// What a turn is answered with whose model said nothing at the end.
+pub(super) fn silent(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
+    if turn.own_receipts().next().is_some() {
+        return (with_receipts("", turn.own_receipts()), AnswerOutcome::Done);
+    }
+    (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
+}
+
+/// An answer in a turn in which a limit kept agents from beginning (S4 7.4).
+pub(super) fn kept_back(turn: &Turn, text: &str) -> Option<String> {
+    let missions: Vec<String> = turn.plan.kept_back().map(|mission| format!("\n- {mission}")).collect();
+    (!missions.is_empty()).then(|| format!("{text}\n\nNot yet started:{}\n\n{CONTINUE}", missions.concat()))
 }
 
 /// A sentence, and what one agent did and what it did not.
@@ -84,7 +162,8 @@ pub(super) fn paused(turn: &Turn, why: &str) -> String {
         "I've made progress on your request but haven't finished yet."
     };
     let mut text = progress.after(&format!("{opening} {why}"));
-    text.push_str("\n\nWould you like me to continue?");
+    text.push_str("\n\n");
+    text.push_str(CONTINUE);
     text
 }
 

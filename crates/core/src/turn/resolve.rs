@@ -17,7 +17,7 @@ use crate::{
     ids::{IntentId, TaskId},
     limits::TurnLimits,
     message::{Finish, ModelReply, ToolCall},
-    skill::{CallStyle, Misfit, SkillSet, SkillSpec, fit},
+    skill::{CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
 use tools::collect;
 
@@ -265,6 +265,7 @@ pub fn manual_of(skill: &SkillSpec, with_schema: bool) -> SkillManual {
         description: skill.description.clone(),
         synopsis: skill.synopsis(),
         schema: if with_schema { skill.schema().to_string() } else { String::new() },
+        changes: skill.effect != Effect::Read,
     }
 }
 

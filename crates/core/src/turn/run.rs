@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::truth;
 use crate::{
     context::clip,
     event::{EventBody, Mode, PlannedSkill, ResolvedCall},
@@ -14,6 +15,7 @@ use crate::{
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     plan::first_line,
+    receipt::Receipt,
 };
 
 /// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
@@ -25,6 +27,15 @@ const SQUEEZED_BYTES_MAX: usize = 1_000;
 /// The longest tool name that providers take back, in bytes.
 const TOOL_NAME_BYTES_MAX: usize = 64;
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
+const NUDGE_SHORT: &str = "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
+const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
+const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
+const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
+const EMPTY_TWICE: &str = "The model gave an empty answer twice.";
+const THOUGHT_ONLY: &str = "The model used its whole output for thinking and wrote no answer.";
+const FILTERED: &str = "The content filter of the model's provider withheld the answer.";
+/// After so many replies that ask again for what was done, the run is over: its work is done, and its model has lost track.
+const REPEATS_MAX: u32 = 2;
 
 /// Who runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +112,8 @@ pub enum Ending {
     Tripped(String),
     /// It went in circles, or the model gave nothing usable; the text says what.
     GaveUp(String),
+    /// Its model said nothing at the end; the text says why.
+    Silent(String),
     /// Its model failed.
     ModelFailed(ModelError),
     /// It called tools of the program that the turn is run for, with these words.
@@ -154,16 +167,46 @@ pub struct AgentRun {
     pub done: Vec<String>,
     /// What it could not do, one line each.
     pub undone: Vec<String>,
+    /// The skills that it ran, in order, each with its outcome's status if that is not success.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran: Vec<String>,
+    /// The receipts of its effects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+    /// The receipts of others in its turn, and of the turn that this one continues.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Receipt>,
+    /// Replies that asked again for an effect that has a receipt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) repeats: u32,
+    /// A skill that it was granted changes something: an agent that runs none has not done its mission.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_to_act: bool,
+    /// That it ran nothing was pointed out to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    told_to_act: bool,
+    /// An answer that was cut off, which it was asked to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cut: Option<String>,
+    /// It was asked to go on with one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    has_continued: bool,
+    /// It answers a program that sets the length itself: what is cut off stays so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) takes_cuts: bool,
     /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
-    /// The round that was begun on a backend that works by itself and has no end yet, as the log tells: a live Engine does not
-    /// read that, and waits for the end.
+    /// The round that was begun on a backend that works by itself and has no end yet, as the log tells: what a former life
+    /// began, nobody is waiting for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) began: Option<u32>,
     /// The same as the live Engine knows it, for what it tells. The log has it as `began`.
     #[serde(skip)]
     pub(super) acts_in: Option<u32>,
+    /// A round of it ran on a backend that works by itself: what that did, no receipt shows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) programs_ran: bool,
     /// How often each kind of failure came, where there is advice for it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) failures: BTreeMap<String, u32>,
@@ -200,9 +243,19 @@ impl AgentRun {
             usage: Usage::default(),
             done: Vec::new(),
             undone: Vec::new(),
+            ran: Vec::new(),
+            receipts: Vec::new(),
+            known: Vec::new(),
+            repeats: 0,
+            is_to_act: false,
+            told_to_act: false,
+            cut: None,
+            has_continued: false,
+            takes_cuts: false,
             in_doubt: Vec::new(),
             began: None,
             acts_in: None,
+            programs_ran: false,
             failures: BTreeMap::new(),
             finish: Finish::Stop,
             declined: false,
@@ -240,7 +293,9 @@ impl AgentRun {
                 self.replied(&Reply { round: *round, text, calls, usage, finish, declined });
             }
             EventBody::ModelFailed { round, error } => self.failed(*round, error),
-            EventBody::RoundBegan { round, .. } if self.awaits(*round) => self.began = Some(*round),
+            EventBody::RoundBegan { round, .. } if self.awaits(*round) => {
+                self.began = Some(*round);
+            }
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
             EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(*intent, outcome),
             _ => {}
@@ -250,7 +305,7 @@ impl AgentRun {
     }
 
     /// The current round may have begun on a backend that works by itself.
-    pub(super) fn round_acts(&mut self, round: u32) {
+    pub fn round_acts(&mut self, round: u32) {
         if self.awaits(round) {
             self.acts_in = Some(round);
         }
@@ -270,23 +325,28 @@ impl AgentRun {
         Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail) })
     }
 
+    /// The round is over.
+    fn round_ends(&mut self) {
+        self.programs_ran |= self.acts();
+        (self.began, self.acts_in) = (None, None);
+    }
+
     /// Takes the reply of the current round. A late or repeated one changes nothing.
     pub fn replied(&mut self, reply: &Reply<'_>) {
         let Reply { round, text, calls, .. } = *reply;
         if !self.awaits(round) {
             return;
         }
-        (self.began, self.acts_in) = (None, None);
+        self.round_ends();
         self.usage.add(reply.usage);
         (self.finish, self.declined) = (reply.finish, reply.declined);
-        if calls.is_empty() && text.trim().is_empty() {
-            self.nudge();
+        if calls.is_empty() {
+            self.said(text);
             return;
         }
+        self.cut = None;
         self.messages.push(self.as_message(text, calls));
-        if calls.is_empty() {
-            self.end(Ending::Said(text.trim().to_owned()));
-        } else if self.wrapping_up {
+        if self.wrapping_up {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
             self.end(Ending::Tripped(self.calls_note.clone()));
         } else {
@@ -315,14 +375,60 @@ impl AgentRun {
         Message::Assistant { text: said, tool_calls }
     }
 
-    fn nudge(&mut self) {
-        if self.nudged {
-            self.end(Ending::GaveUp("The model gave an empty answer twice.".to_owned()));
-        } else {
-            self.nudged = true;
-            self.note(NUDGE);
-            self.next_round();
+    /// Takes last words: those that are cut off are gone on with once, and an agent that ran nothing is asked once to act.
+    fn said(&mut self, text: &str) {
+        let before = self.cut.take();
+        if text.trim().is_empty() {
+            match before {
+                // The rest never came.
+                Some(before) => self.end_cut(before),
+                None => self.was_silent(),
+            }
+            return;
         }
+        self.messages.push(self.as_message(text, &[]));
+        let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
+        let has_rounds = self.round < self.rounds_max;
+        let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;
+        if may_continue && !std::mem::replace(&mut self.has_continued, true) {
+            self.cut = Some(whole);
+            self.note(GO_ON);
+            self.next_round();
+        } else if self.has_done_nothing(&whole) && has_rounds && !self.declined && !self.told_to_act {
+            self.told_to_act = true;
+            self.note(if self.kind.is_cmd() { ACT_CMD } else { ACT_JSON });
+            self.next_round();
+        } else {
+            self.end(Ending::Said(whole));
+        }
+    }
+
+    fn end_cut(&mut self, text: String) {
+        self.finish = Finish::Length;
+        self.end(Ending::Said(text));
+    }
+
+    /// Whether it is a sub-agent whose mission, or whose words, want something done, and that ran no skill.
+    #[must_use]
+    pub(super) fn has_done_nothing(&self, words: &str) -> bool {
+        let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
+        is_sub && self.ran.is_empty() && (self.is_to_act || truth::untrue_claim(words).is_some())
+    }
+
+    /// Takes a reply without words or calls.
+    fn was_silent(&mut self) {
+        let why = match self.finish {
+            Finish::ContentFilter => Some(FILTERED),
+            Finish::Length => self.nudged.then_some(THOUGHT_ONLY),
+            Finish::Stop | Finish::ToolCalls => self.nudged.then_some(EMPTY_TWICE),
+        };
+        if let Some(why) = why {
+            self.end(Ending::Silent(why.to_owned()));
+            return;
+        }
+        self.nudged = true;
+        self.note(if self.finish == Finish::Length { NUDGE_SHORT } else { NUDGE });
+        self.next_round();
     }
 
     /// Takes the failure of the current round. If the context did not fit, it is made smaller and asked again, as often as
@@ -331,9 +437,11 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        (self.began, self.acts_in) = (None, None);
+        self.round_ends();
         if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
             self.again();
+        } else if let Some(before) = self.cut.take() {
+            self.end_cut(before);
         } else {
             self.end(Ending::ModelFailed(error.clone()));
         }
@@ -388,6 +496,11 @@ impl AgentRun {
         }
         let calls = std::mem::take(calls);
         self.hand_over(&calls);
+        if self.repeats >= REPEATS_MAX {
+            // What was done is told from the receipts.
+            self.end(Ending::Said(String::new()));
+            return;
+        }
         if self.guard.is_spent() {
             self.end(Ending::GaveUp("The same call came up again and again without progress.".to_owned()));
             return;
@@ -469,6 +582,11 @@ impl AgentRun {
 fn is_sendable(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A reply whose calls cannot be sent back as calls, since a provider would refuse a name in them. Under another name the

@@ -55,7 +55,10 @@ pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, limits: &T
         calls_note: format!("Reached the tool call limit ({calls})."),
         result_bytes_max: limits.result_bytes_max(),
     };
-    AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits)
+    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits);
+    run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
+    run.known = plan.receipts().cloned().collect();
+    run
 }
 
 impl SubTurn {
@@ -112,6 +115,8 @@ impl SubTurn {
             tool_calls_used: self.run.calls_used,
             duration_ms: now.since_ms(self.since),
             usage: self.run.usage,
+            skills_run: self.run.ran.clone(),
+            receipts: self.run.receipts.clone(),
         }
     }
 

@@ -22,4 +22,5 @@ mod script;
 mod steering;
 mod steps;
 mod strangers;
+mod truth;
 mod world;

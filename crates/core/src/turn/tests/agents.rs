@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{agent, cmd, collect, dispatch, reply, tool, use_skill},
+    script::{agent, cmd, collect, dispatch_to_act, reply, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 fn with_agent(limits: TurnLimits) -> World {
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Go");
-    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
     w
 }
 
@@ -96,7 +96,8 @@ fn help_uses_up_no_calls() {
         assert!(w.last_shown_to("a").starts_with("[Command Result: "));
     }
     w.agent_replies("a", "Nothing to do.", &[]);
-    assert_eq!(report(&w), (ReportStatus::Completed, "Nothing to do.".to_owned(), 0));
+    w.agent_replies("a", "Nothing to do.", &[]);
+    assert_eq!(report(&w), (ReportStatus::NoAction, "Nothing to do.".to_owned(), 0));
 }
 
 #[test]
@@ -165,7 +166,8 @@ fn an_agent_is_kept_to_its_own_skills() {
     w.agent_replies("a", "I cannot.", &[tool("t", "dispatch_agent", &json!({}))]);
     assert!(w.last_shown_to("a").contains("you have no tools"), "a sub-agent cannot delegate");
     w.agent_replies("a", "I cannot.", &[]);
-    assert_eq!(report(&w).0, ReportStatus::Completed);
+    w.agent_replies("a", "I cannot.", &[]);
+    assert_eq!(report(&w).0, ReportStatus::NoAction);
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn an_empty_reply_is_pointed_out_once_and_then_given_up() {
     let task = w.say("Hello?");
     w.replies("", &[]);
     w.replies("", &[]);
-    assert_eq!(w.answer(task), "I had to stop: The model gave an empty answer twice.");
+    assert_eq!(w.answer(task), "I have no answer: The model gave an empty answer twice.");
 }
 
 #[test]
@@ -144,11 +144,64 @@ fn history_makes_room_for_the_message_and_keeps_its_window() {
 }
 
 #[test]
-fn an_answer_that_was_cut_by_its_length_is_still_an_answer() {
+fn answer_cut_by_its_length_is_gone_on_with_once_and_joined() {
+    let cut = |text: &str| crate::message::ModelReply { finish: Finish::Length, ..reply(text, &[]) };
+    let finish = |w: &World, task| match w.finals(task)[0] {
+        EventBody::Answered { finish, .. } => *finish,
+        other => panic!("{other:?}"),
+    };
     let mut w = World::new();
     let task = w.say("A long story");
-    w.replies_with(&crate::message::ModelReply { finish: Finish::Length, ..reply("Once upon a", &[]) });
-    assert_eq!(w.answer(task), "Once upon a");
+    w.replies_with(&cut("Once upon a"));
+    assert!(w.last_shown().contains("Go on exactly where it stopped"), "{}", w.last_shown());
+    w.replies("time there was.", &[]);
+    assert_eq!(w.answer(task), "Once upon a time there was.");
+    assert_eq!(finish(&w, task), Finish::Stop);
+
+    let task = w.say("A longer one");
+    w.replies_with(&cut("Once upon a"));
+    w.replies_with(&cut("time there"));
+    assert_eq!(w.answer(task), "Once upon a time there\n\n[This answer was cut off at the model's length limit.]");
+    assert_eq!(finish(&w, task), Finish::Length);
+
+    for ends in [|w: &mut World| w.replies("", &[]), |w: &mut World| w.model_fails(crate::message::ModelErrorKind::Timeout)] {
+        let task = w.say("And now?");
+        w.replies_with(&cut("Once upon a"));
+        ends(&mut w);
+        assert_eq!(w.answer(task), "Once upon a\n\n[This answer was cut off at the model's length limit.]");
+    }
+}
+
+#[test]
+fn answer_withheld_by_a_filter_or_lost_in_thinking_says_so() {
+    let ends = |finish, text: &str| crate::message::ModelReply { finish, ..reply(text, &[]) };
+    let mut w = World::new();
+    let task = w.say("One");
+    w.replies_with(&ends(Finish::ContentFilter, ""));
+    assert_eq!(w.answer(task), "I have no answer: The content filter of the model's provider withheld the answer.");
+    let task = w.say("Two");
+    w.replies_with(&ends(Finish::ContentFilter, "This is"));
+    assert_eq!(w.answer(task), "This is\n\n[The content filter of the model's provider cut this answer off.]");
+    let task = w.say("Three");
+    w.replies_with(&ends(Finish::Length, ""));
+    assert!(w.last_shown().contains("Think briefly"), "{}", w.last_shown());
+    w.replies_with(&ends(Finish::Length, ""));
+    let EventBody::Answered { text, outcome, finish, .. } = w.finals(task)[0] else { panic!("no answer") };
+    assert_eq!(text, "I have no answer: The model used its whole output for thinking and wrote no answer.");
+    assert_eq!((*outcome, *finish), (AnswerOutcome::GaveUp, Finish::Length));
+}
+
+#[test]
+fn failed_turn_is_a_note_in_later_prompts_and_no_answer_to_follow() {
+    let mut w = World::new();
+    w.say("One");
+    w.model_fails(crate::message::ModelErrorKind::Auth);
+    w.say("Two");
+    w.replies("I'm sorry, but I can't assist with that.", &[]);
+    w.say("Three");
+    let shown = shown(&w);
+    assert!(shown[1].starts_with("[This request failed: The language model refused Annie's key."), "{shown:?}");
+    assert_eq!(shown[3], "[This request failed: the model declined to answer.]");
 }
 
 #[test]

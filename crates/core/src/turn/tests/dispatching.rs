@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    script::{agent, cmd, collect, dispatch, tool},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, tool},
     world::World,
 };
 use crate::{
@@ -21,7 +21,7 @@ fn a_whole_turn_discovers_delegates_collects_and_answers() {
     let task = w.say("Create a task: review PR 42");
     w.replies("", &[tool("g", "get_skill", &json!({"domain": "tasks"}))]);
     assert!(w.results()[0].contains("tasks.create --title TEXT [--due TEXT]"), "{:?}", w.results());
-    w.replies("", &[dispatch("maker", &[])]);
+    w.replies("", &[dispatch_to_act("maker", &[])]);
     assert_eq!(w.results(), [r#"{"agent_id":"maker","status":"accepted"}"#]);
     assert_eq!(w.running(), ["maker"]);
     w.replies("", &[collect(&[])]);

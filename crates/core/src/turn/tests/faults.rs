@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{agent, cmd, collect, dispatch, tool, use_skill},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -52,10 +52,10 @@ fn a_failure_in_the_middle_says_what_was_done_before_it() {
         let mut w = World::new();
         let task = w.say("Two things");
         w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), dispatch("c", &["b"]), collect(&["a"])]);
-        w.agent_replies("a", "Created task 7.", &[]);
+        w.agent_replies("a", "Found task 7.", &[]);
         w.model_fails(kind);
         let (_, text) = w.ending(task);
-        assert!(text.contains("Completed:\n- Do a: Created task 7."), "{text}");
+        assert!(text.contains("Completed:\n- Do a: Found task 7."), "{text}");
         assert!(text.contains("- Do b (cancelled: The orchestrator's model failed. What it had done until then may have taken effect.)"), "{text}");
         assert!(text.contains("- Do c (cancelled: The orchestrator's model failed. It had not started.)"), "{text}");
         assert_eq!(w.statuses(task)[1..], [("b", ReportStatus::Cancelled), ("c", ReportStatus::Cancelled)]);
@@ -270,7 +270,8 @@ fn busy(mode: Mode) -> World {
     w.replies("First", &[]);
     w.say("Two");
     if mode == Mode::MultiAgent {
-        w.replies("", &[dispatch("a", &[]), dispatch("b", &["a"]), dispatch("x", &["y"]), tool("?", "x", &json!({}))]);
+        let agents = [dispatch_to_act("a", &[]), dispatch("b", &["a"]), dispatch("x", &["y"])];
+        w.replies("", &agents.into_iter().chain([tool("?", "x", &json!({}))]).collect::<Vec<_>>());
         w.agent_replies("a", &cmd("tasks.create --title x"), &[]);
         w.skill_starts(&agent("a"));
         w.agent_skill("a", "created");
@@ -331,11 +332,8 @@ fn events_that_fit_nothing_change_nothing() {
     let main = AgentId::orchestrator();
     let nobody = agent("nobody");
     let report = crate::event::AgentReport {
-        status: ReportStatus::Completed,
-        result: "?".to_owned(),
         tool_calls_used: u32::MAX,
-        duration_ms: 0,
-        usage: crate::message::Usage::default(),
+        ..crate::event::AgentReport::bare(ReportStatus::Completed, "?")
     };
     let finished = |call_id: &str, intent: IntentId| EventBody::SkillFinished {
         intent,
@@ -379,7 +377,7 @@ fn calls_with_one_id_in_two_rounds_have_two_intents() {
     w.replies("", &[call("x")]);
     let first = w.conv.outstanding(w.now).pop().unwrap();
     w.main_skill("created");
-    w.replies("", &[call("x"), call("y")]);
+    w.replies("", &[call("y"), call("z")]);
     let wanted = w.conv.outstanding(w.now);
     assert_eq!(wanted.len(), 2);
     assert!(wanted.iter().all(|d| d.id() != first.id()) && wanted[0].id() != wanted[1].id());

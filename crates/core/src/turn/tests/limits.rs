@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{cmd, collect, dispatch, tool, use_skill},
+    script::{cmd, collect, dispatch, dispatch_to_act, tool, use_skill},
     world::{World, text_of},
 };
 use crate::{
@@ -25,8 +25,8 @@ fn run_into_the_iteration_limit(w: &mut World) -> (&'static str, String) {
 /// The agent does so many things and reports.
 fn works(w: &mut World, name: &str, calls: u32) {
     for n in 0..calls {
-        w.agent_replies(name, &cmd(&format!("tasks.create --title {name}{n}")), &[]);
-        w.agent_skill(name, &format!("created {name}{n}"));
+        w.agent_replies(name, &cmd(&format!("tasks.search --query {name}{n}")), &[]);
+        w.agent_skill(name, &format!("found {name}{n}"));
     }
     w.agent_replies(name, &format!("{name} is done"), &[]);
 }
@@ -98,7 +98,7 @@ fn agents_share_the_skill_budget_and_later_ones_start_with_what_is_left() {
 fn a_crash_does_not_stretch_the_budget() {
     let mut w = World::with(Mode::MultiAgent, TurnLimits { skill_calls_max: 6, ..TurnLimits::default() });
     w.say("Two things");
-    w.replies("", &[dispatch("a", &[]), dispatch("b", &["x"]), dispatch("x", &[]), collect(&[])]);
+    w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &["x"]), dispatch("x", &[]), collect(&[])]);
     assert_eq!((w.granted("a"), w.granted("x")), (5, 1));
     w.agent_replies("a", &cmd("tasks.create --title 1\ntasks.create --title 2"), &[]);
     w.agent_skill("a", "created");
@@ -288,7 +288,7 @@ fn direct_mode_has_a_tool_for_each_skill_and_the_same_limit() {
 /// One turn in which one agent makes so many calls; none if the window does not allow one.
 fn turn_with_calls(w: &mut World, calls: u32) -> TaskId {
     let task = w.say("Some more");
-    let arguments = json!({"agent_id": "a", "mission": "Do a", "skills": ["tasks.create"], "max_tool_calls": 15});
+    let arguments = json!({"agent_id": "a", "mission": "Do a", "skills": ["tasks.search"], "max_tool_calls": 15});
     w.replies("", &[tool("d", "dispatch_agent", &arguments), collect(&[])]);
     if !w.agents.is_empty() {
         let calls = calls.min(w.granted("a"));

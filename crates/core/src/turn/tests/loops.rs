@@ -52,11 +52,11 @@ fn an_orchestrator_that_gave_up_says_what_its_agents_did() {
     let mut w = World::new();
     let task = w.say("Do it");
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&["a"])]);
-    w.agent_replies("a", "Created task 7.", &[]);
+    w.agent_replies("a", "Found task 7.", &[]);
     w.replies("", &[]);
     w.replies("", &[]);
     let text = w.answer(task);
-    assert!(text.contains("Completed:\n- Do a: Created task 7."), "{text}");
+    assert!(text.contains("Completed:\n- Do a: Found task 7."), "{text}");
     assert_eq!(w.statuses(task)[1], ("b", ReportStatus::Cancelled));
 }
 

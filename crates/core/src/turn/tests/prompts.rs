@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{agent, cmd, collect, dispatch, skills, tool, use_skill},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, skills, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
     event::{AgentReport, DispatchSpec, Mode, PromptFacts, ReportStatus},
     limits::{SubAgentInterface, TurnLimits},
-    message::{CacheTtl, Message, ModelRequest, Usage},
+    message::{CacheTtl, Message, ModelRequest},
     outcome::Outcome,
     turn::manual_of,
 };
@@ -82,7 +82,7 @@ fn a_sub_agents_rounds_extend_each_other() {
     for interface in [SubAgentInterface::Cmd, SubAgentInterface::Json] {
         let mut w = World::with(Mode::MultiAgent, TurnLimits { interface, ..TurnLimits::default() });
         w.say("Do it");
-        w.replies("", &[dispatch("a", &[]), collect(&[])]);
+        w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
         let mut before = w.sub("a").request();
         for n in 0..5 {
             let title = json!({"title": n.to_string()});
@@ -209,13 +209,7 @@ fn what_is_said_in_a_turn_is_what_it_was() {
         memories: vec!["Bob prefers email".to_owned(), "The report is due on Friday".to_owned()],
         ..World::new().facts
     };
-    let report = AgentReport {
-        status: ReportStatus::Completed,
-        result: "Three tasks are overdue.".to_owned(),
-        tool_calls_used: 1,
-        duration_ms: 5,
-        usage: Usage::default(),
-    };
+    let report = AgentReport::bare(ReportStatus::Completed, "Three tasks are overdue.");
     let said = [
         turn_context(&facts).unwrap(),
         agent_mission(&spec(), [("task_search", &report)].into_iter()),

@@ -62,11 +62,19 @@ pub fn tool(id: &str, name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
 }
 
-/// A `dispatch_agent` of this name, with the task skills.
+/// A `dispatch_agent` of this name, for an agent that only looks things up.
 pub fn dispatch(name: &str, depends_on: &[&str]) -> ToolCall {
+    dispatch_with(name, depends_on, &["tasks.search", "mcp.files.read__all"])
+}
+
+/// A `dispatch_agent` of this name, for an agent that is to change something.
+pub fn dispatch_to_act(name: &str, depends_on: &[&str]) -> ToolCall {
+    dispatch_with(name, depends_on, &["tasks.search", "tasks.create"])
+}
+
+fn dispatch_with(name: &str, depends_on: &[&str], skills: &[&str]) -> ToolCall {
     let arguments = json!({
-        "agent_id": name, "mission": format!("Do {name}"), "skills": ["tasks.search", "tasks.create"],
-        "depends_on": depends_on
+        "agent_id": name, "mission": format!("Do {name}"), "skills": skills, "depends_on": depends_on
     });
     tool(&format!("d_{name}"), "dispatch_agent", &arguments)
 }

@@ -9,7 +9,7 @@ use crate::{
     event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus, ResumeCause},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::{Deadlines, TurnLimits},
-    message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall, Usage},
+    message::{Message, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
@@ -361,13 +361,7 @@ impl World {
         let turn = self.sub(name);
         let report = match status {
             ReportStatus::Timeout => turn.timed_out(self.now),
-            _ => AgentReport {
-                status,
-                result: "The agent crashed: a panic.".to_owned(),
-                tool_calls_used: 0,
-                duration_ms: 0,
-                usage: Usage::default(),
-            },
+            _ => AgentReport::bare(status, "The agent crashed: a panic."),
         };
         self.hand_in(&(self.task(), agent(name)), Vec::new(), report);
     }

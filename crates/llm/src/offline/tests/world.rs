@@ -7,7 +7,7 @@ use annie_core::{
     event::{AgentReport, DispatchSpec, Mode, PromptFacts, ReportStatus, SkillManual},
     ids::AgentId,
     limits::SubAgentInterface,
-    message::{Message, ModelReply, ModelRequest, ToolCall, Usage},
+    message::{Message, ModelReply, ModelRequest, ToolCall},
 };
 use serde_json::{Value, json};
 
@@ -157,7 +157,7 @@ impl World {
         let brief = agent_mission(&spec, waited.iter().map(|(id, r)| (id.as_str(), r)));
         let result = self.sub_agent(&spec, &brief);
         let status = ReportStatus::Completed;
-        let report = AgentReport { status, result, tool_calls_used: 1, duration_ms: 1, usage: Usage::default() };
+        let report = AgentReport { tool_calls_used: 1, duration_ms: 1, ..AgentReport::bare(status, result) };
         reports.push((id.clone(), report));
         json!({"agent_id": id, "status": "accepted"}).to_string()
     }
@@ -244,6 +244,7 @@ fn manual(line: &str) -> SkillManual {
         description: spec.description.clone(),
         synopsis: line.to_owned(),
         schema: spec.schema().to_string(),
+        changes: false,
     }
 }
 

@@ -1,0 +1,222 @@
+//! What a turn says is true (invariant 21): no agent is done that did nothing, no effect happens twice, no answer claims or
+//! hides one.
+
+use serde_json::{Value, json};
+
+use super::{
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, use_skill},
+    world::World,
+};
+use crate::{
+    event::{AnswerOutcome, EventBody, Mode, ReportStatus},
+    ids::{AgentId, TaskId},
+    limits::{SubAgentInterface, TurnLimits},
+    outcome::Outcome,
+};
+
+const CREATE: &str = "tasks.create --title milk";
+
+fn outcome(w: &World, task: TaskId) -> AnswerOutcome {
+    match w.finals(task)[0] {
+        EventBody::Answered { outcome, .. } => *outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn create(id: &str, title: &str) -> crate::message::ToolCall {
+    use_skill(id, "tasks.create", &json!({"title": title}))
+}
+
+#[test]
+fn agent_that_ran_nothing_is_asked_once_to_act_and_then_reports_no_action() {
+    let said = [(SubAgentInterface::Cmd, "You ran no command."), (SubAgentInterface::Json, "You called no skill.")];
+    for (interface, nudge) in said {
+        let mut w = World::with(Mode::MultiAgent, TurnLimits { interface, ..TurnLimits::default() });
+        let task = w.say("Buy milk");
+        w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &["a"]), collect(&[])]);
+        w.agent_replies("a", "I created the task.", &[]);
+        assert!(w.last_shown_to("a").contains(nudge), "{}", w.last_shown_to("a"));
+        w.agent_replies("a", "I created the task.", &[]);
+        assert_eq!(w.statuses(task), [("a", ReportStatus::NoAction), ("b", ReportStatus::Skipped)]);
+        let results: Value = serde_json::from_str(w.results().last().unwrap()).unwrap();
+        assert_eq!(results["agents"][0]["status"], "no_action");
+        assert_eq!(results["agents"][0]["skills_run"], json!([]));
+        w.replies("I created the task.", &[]);
+        assert!(w.answer(task).ends_with("(Nothing was changed: no skill that changes anything ran for this request.)"));
+        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction);
+    }
+}
+
+#[test]
+fn agent_that_acts_after_the_nudge_is_completed_and_its_skills_are_listed() {
+    let mut w = World::new();
+    let task = w.say("Buy milk");
+    w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+    w.agent_replies("a", "I created the task.", &[]);
+    w.agent_replies("a", &cmd(&format!("tasks.search\n{CREATE}")), &[]);
+    w.agent_skill("a", "none");
+    w.agent_skill("a", "Created task #1 milk");
+    w.agent_replies("a", "Created.", &[]);
+    let results: Value = serde_json::from_str(w.results().last().unwrap()).unwrap();
+    assert_eq!(results["agents"][0]["skills_run"], json!(["tasks.search", "tasks.create"]));
+    w.replies("I created the task.", &[]);
+    assert_eq!((w.answer(task).as_str(), outcome(&w, task)), ("I created the task.", AnswerOutcome::Done));
+}
+
+#[test]
+fn agent_that_only_reads_may_answer_from_its_mission() {
+    let mut w = World::new();
+    let task = w.say("What is this?");
+    w.replies("", &[dispatch("a", &[]), collect(&[])]);
+    w.agent_replies("a", "It is a pipe.", &[]);
+    assert_eq!(w.statuses(task), [("a", ReportStatus::Completed)]);
+}
+
+#[test]
+fn effect_with_a_receipt_is_not_run_again_in_its_turn_and_the_second_repetition_ends_the_run() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.main_skill("Created task #1 milk");
+    w.replies("", &[create("2", "milk")]);
+    assert_eq!(
+        w.results(),
+        ["[done already] Created task #1 milk This was not run again. Go on, or answer in words."]
+    );
+    assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
+    w.replies("", &[create("3", "eggs"), create("4", "milk")]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()), [("tasks.create".to_owned(), json!({"title": "eggs"}))]);
+    w.main_skill("Created task #2 eggs");
+    assert_eq!(w.answer(task), "Done in this turn:\n- Created task #1 milk\n- Created task #2 eggs");
+    assert_eq!(outcome(&w, task), AnswerOutcome::Done);
+}
+
+#[test]
+fn effect_that_stands_four_times_in_one_reply_is_run_once() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Buy milk");
+    w.replies("", &[create("1", "milk"), create("2", "milk"), create("3", "milk"), create("4", "milk")]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1);
+    w.main_skill("Created task #1 milk");
+    let results = w.results();
+    assert_eq!(results[0], "Created task #1 milk");
+    assert!(results[1..].iter().all(|r| r.starts_with("[same call]")), "{results:?}");
+}
+
+#[test]
+fn effect_of_one_agent_is_not_run_again_by_another_or_after_a_pause() {
+    let mut w = World::with(Mode::MultiAgent, TurnLimits { agents_max: 2, ..TurnLimits::default() });
+    let task = w.say("Buy milk");
+    w.replies("", &[dispatch_to_act("a", &[]), dispatch_to_act("b", &["a"]), dispatch("c", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd(CREATE), &[]);
+    w.agent_skill("a", "Created task #1 milk");
+    w.agent_replies("a", "Created.", &[]);
+    w.agent_replies("b", &cmd(CREATE), &[]);
+    assert!(w.last_shown_to("b").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("b"));
+    w.agent_replies("b", &cmd("tasks.search"), &[]);
+    w.agent_skill("b", "milk");
+    w.agent_replies("b", "It is there.", &[]);
+    w.replies("Done.", &[]);
+    assert_eq!(w.ending(task).0, "paused");
+    w.say("continue");
+    w.replies("", &[dispatch_to_act("d", &[]), collect(&["d"])]);
+    w.agent_replies("d", &cmd(CREATE), &[]);
+    assert!(w.last_shown_to("d").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("d"));
+}
+
+#[test]
+fn reads_and_other_arguments_run_as_often_as_they_are_asked_for() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Look twice");
+    for n in 0..2 {
+        w.replies("", &[use_skill("1", "tasks.search", &json!({})), create("2", &n.to_string())]);
+        assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 2);
+        w.main_skill("x");
+        w.main_skill("y");
+    }
+}
+
+#[test]
+fn failed_effect_may_be_tried_again() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::transient("timeout", "slow"));
+    w.replies("", &[create("1", "milk")]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1);
+}
+
+#[test]
+fn last_word_that_is_empty_or_denies_is_completed_from_the_receipts() {
+    for (words, answer) in [
+        (vec!["", ""], "Done in this turn:\n- Created task #1 milk"),
+        (
+            vec!["I did not receive any input to create a task."],
+            "I did not receive any input to create a task.\n\nDone in this turn:\n- Created task #1 milk",
+        ),
+        (vec!["All set."], "All set."),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say("Buy milk");
+        w.replies("", &[create("1", "milk")]);
+        w.main_skill("Created task #1 milk");
+        words.iter().for_each(|word| w.replies(word, &[]));
+        assert_eq!((w.answer(task).as_str(), outcome(&w, task)), (answer, AnswerOutcome::Done));
+    }
+}
+
+#[test]
+fn claim_without_any_effect_gets_a_true_line_and_a_claim_that_may_be_true_does_not() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Remember Paris");
+    w.replies("I saved \"Paris\" to long-term memory.", &[]);
+    assert_eq!(
+        w.answer(task),
+        "I saved \"Paris\" to long-term memory.\n\n\
+         (Nothing was changed: no skill that changes anything ran for this request.)"
+    );
+    assert_eq!(outcome(&w, task), AnswerOutcome::NoAction);
+    let task = w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::unknown("Its receipt is missing.", json!({})));
+    w.replies("I created the task.", &[]);
+    assert_eq!(w.answer(task), "I created the task.", "it may have happened");
+}
+
+#[test]
+fn claim_of_a_program_is_left_to_the_program() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Write the file");
+    w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    w.conv.round_acts(task, 1);
+    w.replies("I created the file.", &[]);
+    assert_eq!((w.answer(task).as_str(), outcome(&w, task)), ("I created the file.", AnswerOutcome::Done));
+}
+
+#[test]
+fn limit_that_keeps_work_from_beginning_pauses_the_turn_and_continue_goes_on_with_the_plan() {
+    let limits = [
+        TurnLimits { agents_max: 1, ..TurnLimits::default() },
+        TurnLimits { skill_calls_max: 1, ..TurnLimits::default() },
+    ];
+    for limits in limits {
+        let mut w = World::with(Mode::MultiAgent, limits);
+        let task = w.say("Two things");
+        w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
+        w.agent_replies("a", &cmd("tasks.search --query 1"), &[]);
+        w.agent_skill("a", "one");
+        if w.running() == ["a"] {
+            w.agent_replies("a", "One.", &[]);
+        }
+        w.replies("The first is done.", &[]);
+        let (kind, text) = w.ending(task);
+        assert_eq!(
+            (kind, text.as_str()),
+            ("paused", "The first is done.\n\nNot yet started:\n- Do b\n\nWould you like me to continue?")
+        );
+        w.say("Yes, continue");
+        assert!(w.request().messages.len() > 3, "it goes on from where it was");
+        w.replies("", &[dispatch("c", &[]), collect(&["c"])]);
+        assert_eq!(w.running(), [agent("c").as_str()], "budgets count anew");
+    }
+}
