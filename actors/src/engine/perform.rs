@@ -116,12 +116,7 @@ async fn start(
     Ok(())
 }
 
-fn model_call(
-    state: &EngineState,
-    task: TaskId,
-    agent: AgentId,
-    round: u32,
-) -> Option<ModelCall> {
+fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> Option<ModelCall> {
     let (request, turn) = (state.conv.request(task)?, state.conv.turn(task)?);
     Some(ModelCall {
         task,

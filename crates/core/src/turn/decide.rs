@@ -143,10 +143,8 @@ impl Turn {
         let own = !main.receipts.is_empty() || !main.known.is_empty() || !main.in_doubt.is_empty() || main.programs_ran;
         let by_agent = |report: &AgentReport| {
             // What an agent did that was ended, or what its failed runs came to, the report does not tell for sure.
-            let is_clear = matches!(
-                report.status,
-                ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped
-            );
+            let is_clear =
+                matches!(report.status, ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped);
             !is_clear || !report.receipts.is_empty() || report.skills_run.iter().any(|run| run.contains("(unknown)"))
         };
         own || self.plan.reports().any(by_agent)
@@ -169,8 +167,8 @@ impl Turn {
             return Some(self.main(EventBody::Deferred { until: now.at, reason }));
         }
         // A turn that is being given up starts nobody, and neither does one that is held back.
-        let starts_nobody =
-            self.suspended || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_)));
+        let starts_nobody = self.suspended
+            || matches!(self.main.ending(), Some(Ending::GaveUp(_) | Ending::Silent(_) | Ending::ModelFailed(_)));
         self.poisoned(now)
             .or_else(|| self.overdue(now))
             .or_else(|| if starts_nobody { None } else { self.decide_agents(now) })

@@ -42,7 +42,7 @@ pub(super) fn open(
 /// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
 /// may be left out: a caller whose messages do not fit is told so.
 pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
-    Opening { messages, stable: 0, plan: Plan::default() }
+    Opening { messages, stable: 0, plan: Plan::default(), receipts: Vec::new() }
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.

@@ -27,7 +27,8 @@ const SQUEEZED_BYTES_MAX: usize = 1_000;
 /// The longest tool name that providers take back, in bytes.
 const TOOL_NAME_BYTES_MAX: usize = 64;
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
-const NUDGE_SHORT: &str = "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
+const NUDGE_SHORT: &str =
+    "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";

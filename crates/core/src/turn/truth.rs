@@ -10,8 +10,7 @@ use crate::receipt::Receipt;
 /// Below an answer that claims an effect in a turn without one.
 const NOTHING_CHANGED: &str = "(Nothing was changed: no skill that changes anything ran for this request.)";
 /// The same for a German answer.
-const NOTHING_CHANGED_GERMAN: &str =
-    "(Es wurde nichts geändert: für diese Bitte lief kein Skill, der etwas ändert.)";
+const NOTHING_CHANGED_GERMAN: &str = "(Es wurde nichts geändert: für diese Bitte lief kein Skill, der etwas ändert.)";
 /// The longest denial, in bytes: a longer answer says more than that it could not.
 const DENIAL_BYTES_MAX: usize = 400;
 /// The longest refusal that is left out of later prompts, in bytes.
@@ -52,7 +51,9 @@ static CLAIMS_GERMAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// A claim that is none: a question, an offer, a condition, somebody else's.
 static HEDGES: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    pattern(r"(?i)\b(?:if|when|once|after|before|until|unless|should|would|could|can|cannot|no|not|never|wenn|falls|sobald|nicht|kein\w*)\b")
+    pattern(
+        r"(?i)\b(?:if|when|once|after|before|until|unless|should|would|could|can|cannot|no|not|never|wenn|falls|sobald|nicht|kein\w*)\b",
+    )
 });
 
 static DENIALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -187,9 +188,15 @@ mod tests {
         assert_eq!(joined("Once upon a", "time there was"), "Once upon a time there was");
         assert_eq!(joined("Once upon a", " time"), "Once upon a time");
         assert_eq!(joined("one, two", ", three"), "one, two, three");
-        assert_eq!(joined("It was a dark and stormy night", "stormy night, and cold"), "It was a dark and stormy night, and cold");
+        assert_eq!(
+            joined("It was a dark and stormy night", "stormy night, and cold"),
+            "It was a dark and stormy night, and cold"
+        );
         assert_eq!(joined("Once upon a time", "Once upon a time there was"), "Once upon a time there was");
         assert_eq!(joined("Once", " "), "Once");
-        assert_eq!(joined("Äpfel und Öl für große Töpfe", "Öl für große Töpfe, bitte"), "Äpfel und Öl für große Töpfe, bitte");
+        assert_eq!(
+            joined("Äpfel und Öl für große Töpfe", "Öl für große Töpfe, bitte"),
+            "Äpfel und Öl für große Töpfe, bitte"
+        );
     }
 }

@@ -190,11 +190,8 @@ pub fn agent_started(task: TaskId, agent: &str, at: i64) -> NewEvent {
 }
 
 pub fn agent_reported(task: TaskId, agent: &str, result: &str, at: i64) -> NewEvent {
-    let report = AgentReport {
-        tool_calls_used: 2,
-        duration_ms: 40,
-        ..AgentReport::bare(ReportStatus::Completed, result)
-    };
+    let report =
+        AgentReport { tool_calls_used: 2, duration_ms: 40, ..AgentReport::bare(ReportStatus::Completed, result) };
     NewEvent { agent: AgentId::sub(agent).unwrap(), ..event(task, at, EventBody::AgentReported { report }) }
 }
 

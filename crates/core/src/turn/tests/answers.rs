@@ -164,7 +164,9 @@ fn answer_cut_by_its_length_is_gone_on_with_once_and_joined() {
     assert_eq!(w.answer(task), "Once upon a time there\n\n[This answer was cut off at the model's length limit.]");
     assert_eq!(finish(&w, task), Finish::Length);
 
-    for ends in [|w: &mut World| w.replies("", &[]), |w: &mut World| w.model_fails(crate::message::ModelErrorKind::Timeout)] {
+    for ends in
+        [|w: &mut World| w.replies("", &[]), |w: &mut World| w.model_fails(crate::message::ModelErrorKind::Timeout)]
+    {
         let task = w.say("And now?");
         w.replies_with(&cut("Once upon a"));
         ends(&mut w);

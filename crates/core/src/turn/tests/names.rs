@@ -109,7 +109,7 @@ fn a_sub_agent_with_json_calls_its_skills_by_their_names_too_and_no_others() {
     let limits = TurnLimits { interface: SubAgentInterface::Json, ..TurnLimits::default() };
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Do it");
-    w.replies("", &[super::script::dispatch("a", &[])]);
+    w.replies("", &[super::script::dispatch_to_act("a", &[])]);
     w.agent_replies("a", "", &[tool("1", "email_send", &json!({"to": "bob", "body": "hi"}))]);
     assert!(w.last_shown_to("a").contains("\"email.send\" is not available to this agent"), "{}", w.last_shown_to("a"));
     w.agent_replies("a", "", &[tool("1", "tasks_create", &json!({"title": "milk"}))]);

@@ -42,7 +42,9 @@ fn agent_that_ran_nothing_is_asked_once_to_act_and_then_reports_no_action() {
         assert_eq!(results["agents"][0]["status"], "no_action");
         assert_eq!(results["agents"][0]["skills_run"], json!([]));
         w.replies("I created the task.", &[]);
-        assert!(w.answer(task).ends_with("(Nothing was changed: no skill that changes anything ran for this request.)"));
+        assert!(
+            w.answer(task).ends_with("(Nothing was changed: no skill that changes anything ran for this request.)")
+        );
         assert_eq!(outcome(&w, task), AnswerOutcome::NoAction);
     }
 }
@@ -79,10 +81,7 @@ fn effect_with_a_receipt_is_not_run_again_in_its_turn_and_the_second_repetition_
     w.replies("", &[create("1", "milk")]);
     w.main_skill("Created task #1 milk");
     w.replies("", &[create("2", "milk")]);
-    assert_eq!(
-        w.results(),
-        ["[done already] Created task #1 milk This was not run again. Go on, or answer in words."]
-    );
+    assert_eq!(w.results(), ["[done already] Created task #1 milk This was not run again. Go on, or answer in words."]);
     assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
     w.replies("", &[create("3", "eggs"), create("4", "milk")]);
     assert_eq!(w.skill_calls(&AgentId::orchestrator()), [("tasks.create".to_owned(), json!({"title": "eggs"}))]);
