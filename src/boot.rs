@@ -2,6 +2,7 @@
 //! their own process.
 
 mod mark;
+mod notes;
 
 use std::{
     collections::BTreeMap,
@@ -195,11 +196,14 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         None => store,
     };
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
+    let notes_folder = folder.join("notes");
+    let are_notes_here = are_notes_here(config, store.as_ref(), &env, &notes_folder).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),
         memories: store.clone(),
         catalog: catalog.clone(),
-        notes_folder: folder.join("notes"),
+        notes_folder,
+        are_notes_here,
     }));
     let table = config.route_table(&config.facts())?;
     let mut parts = Parts {
@@ -217,6 +221,23 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     }
     let kernel = Kernel::start(parts).await?;
     Ok(Assembled { kernel, catalog, chaos, runner, folder: folder.to_owned(), _lock: lock })
+}
+
+/// Whether the notes skills may work on this process's folder. If not, the operator is told how to mend it.
+async fn are_notes_here(config: &Config, store: &dyn Store, env: &Env, notes: &Path) -> Result<bool, BootError> {
+    if config.data.separate_notes {
+        return Ok(true);
+    }
+    let failed = |source| BootError::Store { folder: notes.to_owned(), source };
+    let is_home = notes::is_home(store, env.entropy.as_ref(), notes).await.map_err(failed)?;
+    if !is_home {
+        tracing::warn!(
+            folder = %notes.display(),
+            "the notes of this database are in another folder, so the notes skills refuse here: share that folder (a mount or \
+             a symbolic link in this place), or set data.separate_notes = true if every process is to keep notes of its own"
+        );
+    }
+    Ok(is_home)
 }
 
 /// Refuses a database that has lost what it held: without its keys the server would be open to everybody on this machine.

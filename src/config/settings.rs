@@ -104,6 +104,8 @@ pub struct Data {
     pub folder: Option<PathBuf>,
     /// Starts although the database is empty and the folder says that it was not.
     pub accept_empty_database: bool,
+    /// Every process on a shared database keeps notes of its own.
+    pub separate_notes: bool,
 }
 
 /// `[limits]`

@@ -271,6 +271,7 @@ allowed_origins = ["b"]
 [data]
 folder = "d"
 accept_empty_database = true
+separate_notes = true
 [store]
 url_file = "u"
 connections_max = 4

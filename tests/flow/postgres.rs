@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use annie_testkit::postgres::{self, Options};
+use annie_testkit::{
+    model_server::{FakeModelServer, Reply},
+    postgres::{self, Options},
+};
 use serde_json::{Value, json};
 
 use crate::{server::Server, world::eventually};
@@ -296,4 +299,66 @@ async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
         let known = annie(folder, &["ask", "--plain", "--new", "How does Bob prefer to be contacted?"], env).await;
         assert!(known.out.to_lowercase().contains("email"), "it does not remember: {} {}", known.out, known.err);
     }
+}
+
+/// A model that makes the call that the message holds as JSON, and says its result.
+async fn obedient_model() -> FakeModelServer {
+    FakeModelServer::start(|seen| {
+        let results = seen.texts_of("tool");
+        if let Some(result) = results.last() {
+            return Reply::says(result.clone());
+        }
+        let text = seen.last_user_text();
+        let call = text.find('{').zip(text.rfind('}')).and_then(|(from, to)| text.get(from..=to));
+        Reply::calls([("use_skill", serde_json::from_str(call.expect("a call")).expect("JSON"))])
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
+    let Some(database) = postgres::database().await else { return };
+    let model = obedient_model().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("annie.toml");
+    let backend = format!(
+        "mode = \"single_loop\"\n[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\n[store]\nurl = {:?}\n",
+        model.base_url(),
+        database.url
+    );
+    std::fs::write(&config, backend).expect("the configuration is written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&config, mode).expect("it holds an address");
+    let arguments = ["--config", config.to_str().expect("a path")];
+    let [one, two, mounted] = ["one", "two", "mounted"].map(|name| folder.path().join(name));
+    for data in [&one, &two, &mounted] {
+        std::fs::create_dir(data).expect("a folder");
+    }
+    let run = async |server: &Server, key: &str, call: Value| {
+        let body = json!({"text": call.to_string(), "conversation_key": key});
+        let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("answered");
+        assert_eq!(status, 200, "{said}");
+        said["answer"].as_str().unwrap_or_default().to_owned()
+    };
+    let read = json!({"skill": "notes.read", "arguments": {"title": "shop"}});
+    let edit = json!({"skill": "notes.edit", "arguments": {"title": "shop", "append": "eggs"}});
+    let first = Server::start(&one, &arguments, &[]).await;
+    let create = json!({"skill": "notes.create", "arguments": {"title": "shop", "content": "milk"}});
+    let said = run(&first, "1", create).await;
+    assert!(said.contains("Created note 'shop'"), "{said}");
+    let mut second = Server::start(&two, &arguments, &[]).await;
+    for (key, call) in [("2", &read), ("3", &edit)] {
+        let said = run(&second, key, call.clone()).await;
+        assert!(said.contains("another folder") && !said.contains("no note"), "{said}");
+    }
+    second.kill();
+    let separate = second.again(&two, &arguments, &[("ANNIE__DATA__SEPARATE_NOTES", "true")]).await;
+    let said = run(&separate, "4", read.clone()).await;
+    assert!(said.contains("There is no note 'shop'"), "{said}");
+    std::os::unix::fs::symlink(one.join("notes"), mounted.join("notes")).expect("a link");
+    let third = Server::start(&mounted, &arguments, &[]).await;
+    let said = run(&third, "5", edit).await;
+    assert!(said.contains("Appended to note 'shop'"), "{said}");
+    let said = run(&first, "6", read).await;
+    assert!(said.contains("milk\neggs"), "{said}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use annie_core::{
     event::{EventBody, NewEvent},
-    outcome::Outcome,
+    outcome::{Outcome, Status},
     ports::{Append, AppendError, Env, Fence, SkillCall},
     skill::Effect,
 };
@@ -63,6 +63,8 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
     let outcome = loop {
         runs += 1;
         match run_once(args, env, &request).await {
+            // A refusal says nothing of a run before it.
+            Ok(outcome) if outcome.status == Status::ErrorBlocked => break in_doubt_if_started(&request, outcome),
             Ok(outcome) => break outcome,
             Err(cut) if runs < runs_max => {
                 tracing::info!(skill = request.skill.skill, cut = cut.text, "a cut run is resumed under its intent");

@@ -39,6 +39,9 @@ pub enum SkillError {
     /// A path that leaves its folder, or tries to.
     #[error("{0}")]
     Outside(String),
+    /// What is asked for is kept where this process cannot reach it.
+    #[error("{0}")]
+    Elsewhere(String),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -80,6 +83,7 @@ impl SkillError {
             Self::Conflict(_) => Outcome::permanent("conflict", said),
             Self::TooLarge(_) => Outcome::permanent("invalid_arguments", said),
             Self::Outside(_) => Outcome::blocked("outside_folder", said),
+            Self::Elsewhere(_) => Outcome::blocked("elsewhere", said),
             Self::Store(error) => store_outcome(&error),
             Self::Io { source, .. } => io_outcome(said, source.kind()),
             Self::Watch(_) => Outcome::transient("io", said),

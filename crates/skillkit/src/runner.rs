@@ -32,6 +32,9 @@ pub struct RunnerParts {
     pub catalog: Arc<FileCatalog>,
     /// Where the users' notes lie (`<data>/notes`), made when the first note is.
     pub notes_folder: PathBuf,
+    /// Whether that is the folder of all processes that share a database. If not, the notes skills refuse: this process would
+    /// show a part of the notes as the whole.
+    pub are_notes_here: bool,
 }
 
 pub(crate) struct Tools {
@@ -55,7 +58,7 @@ impl Runner {
             todos: parts.todos,
             memories: parts.memories,
             catalog: parts.catalog,
-            notes: Notes::new(parts.notes_folder),
+            notes: Notes::new(parts.notes_folder, parts.are_notes_here),
             touches: Arc::new(Semaphore::new(TOUCHES_MAX as usize)),
         };
         Self { tools: Arc::new(tools) }

@@ -19,13 +19,17 @@ pub(crate) struct World {
 }
 
 pub(crate) fn world() -> World {
-    let folder = tempfile::tempdir().unwrap();
+    world_in(tempfile::tempdir().unwrap(), true)
+}
+
+pub(crate) fn world_in(folder: tempfile::TempDir, are_notes_here: bool) -> World {
     let (todos, memories) = (Arc::new(FakeTodos::default()), Arc::new(FakeMemories::default()));
     let runner = Runner::new(RunnerParts {
         todos: todos.clone(),
         memories: memories.clone(),
         catalog: Arc::new(FileCatalog::open(folder.path().join("skills"))),
         notes_folder: folder.path().join("notes"),
+        are_notes_here,
     });
     World { runner, todos, memories, folder }
 }

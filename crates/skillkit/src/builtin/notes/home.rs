@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, OpenOptions};
 
 use super::name::{path_of, title_of};
 use crate::{
@@ -12,6 +12,8 @@ use crate::{
 
 /// How many notes one user may have.
 pub(super) const NOTES_MAX: usize = 10_000;
+/// Where the lock lies; hidden, so that no title reaches it.
+const LOCK_FOLDER: &str = ".annie";
 /// How many names an error suggests.
 const NEAR_MAX: usize = 3;
 
@@ -22,6 +24,19 @@ pub(super) struct Home {
 impl Home {
     pub(super) const fn new(dir: Dir) -> Self {
         Self { dir }
+    }
+
+    /// Waits until no other process changes these notes, and keeps them out until the file is dropped.
+    pub(super) fn lock(&self) -> Result<std::fs::File, SkillError> {
+        let locked = (|| {
+            self.dir.create_dir_all(LOCK_FOLDER)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true);
+            let file = self.dir.open_with(format!("{LOCK_FOLDER}/lock"), &options)?.into_std();
+            file.lock()?;
+            Ok(file)
+        })();
+        locked.map_err(|e| SkillError::io("cannot lock the notes", e))
     }
 
     /// All notes' files, sorted.

@@ -33,17 +33,23 @@ const LOCKS: usize = 16;
 /// All users' notes.
 pub(crate) struct Notes {
     folder: PathBuf,
+    is_here: bool,
     /// A read and the write that follows it must not be parted by another writer of the same user.
     locks: [Mutex<()>; LOCKS],
 }
 
 impl Notes {
-    pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, locks: Default::default() }
+    pub(crate) fn new(folder: PathBuf, is_here: bool) -> Self {
+        Self { folder, is_here, locks: Default::default() }
     }
 
     /// One user's folder, made if it is missing.
     fn home(&self, user: &UserId) -> Result<Home, SkillError> {
+        if !self.is_here {
+            let what = "The notes are in another folder, which this process of Annie cannot reach. Nothing was read or \
+                        changed. The operator can share the notes folder between the processes.";
+            return Err(SkillError::Elsewhere(what.to_owned()));
+        }
         let failed = |e| SkillError::io("cannot open the notes folder", e);
         Dir::create_ambient_dir_all(&self.folder, ambient_authority()).map_err(failed)?;
         let all = Dir::open_ambient_dir(&self.folder, ambient_authority()).map_err(failed)?;
@@ -75,7 +81,10 @@ async fn writing<T: Send + 'static>(
     let (tools, user): (Arc<Tools>, _) = (Arc::clone(&ctx.tools), ctx.call.user.clone());
     beside(move || {
         let _only = tools.notes.lock(&user);
-        work(&tools.notes.home(&user)?)
+        let home = tools.notes.home(&user)?;
+        // Another process may share the folder.
+        let _only_process = home.lock()?;
+        work(&home)
     })
     .await
 }

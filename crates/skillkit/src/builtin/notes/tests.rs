@@ -9,7 +9,7 @@ use annie_core::{
 };
 use serde_json::{Value, json};
 
-use crate::runner::tests::{World, call, world};
+use crate::runner::tests::{World, call, world, world_in};
 
 impl World {
     fn home(&self) -> PathBuf {
@@ -54,6 +54,36 @@ async fn a_note_is_created_read_edited_and_found() {
     assert_eq!(said, "Found 1 note matching 'eggs groceries' tagged shop:\n\n- work/Groceries [shop, 2026]: - eggs");
     assert_eq!(world.data("notes.search", json!({"query": "tea"})).await, "No notes found matching 'tea'.");
     assert!(world.data("notes.search", json!({"limit": 1})).await.starts_with("Found 2 notes (the first 1):"));
+}
+
+#[tokio::test]
+async fn notes_skills_refuse_where_the_notes_are_in_another_folder() {
+    let world = world_in(tempfile::tempdir().unwrap(), false);
+    for (skill, arguments) in [
+        ("notes.create", json!({"title": "shop", "content": "milk"})),
+        ("notes.edit", json!({"title": "shop", "append": "eggs"})),
+        ("notes.read", json!({"title": "shop"})),
+        ("notes.search", json!({})),
+    ] {
+        let outcome = world.run(skill, arguments).await;
+        assert_eq!((outcome.status, word(&outcome)), (Status::ErrorBlocked, "elsewhere"), "{skill}: {outcome:?}");
+    }
+    assert!(!world.folder.path().join("notes").exists(), "nothing is kept here");
+}
+
+#[tokio::test]
+async fn processes_that_share_a_notes_folder_lose_no_line_of_each_other() {
+    let (one, two) = (world(), world());
+    one.data("notes.create", json!({"title": "list", "content": "begun"})).await;
+    let notes = two.folder.path().join("notes");
+    symlink(one.folder.path().join("notes"), &notes).unwrap();
+    let append = async |world: &World, who: &str| {
+        for n in 0..30 {
+            world.data("notes.edit", json!({"title": "list", "append": format!("{who} {n}")})).await;
+        }
+    };
+    tokio::join!(append(&one, "one"), append(&two, "two"));
+    assert_eq!(one.text("list.md").lines().count(), 61);
 }
 
 #[tokio::test]
