@@ -90,10 +90,25 @@ fn misunderstood(error: &clap::Error, args: &[OsString], environment: &Environme
     if error.use_stderr() && args.iter().any(|arg| arg == "--json") {
         let console = Console::of_process(Manner { json: true, ..Manner::default() }, environment);
         tell(&console, &usage(error));
+    } else if error.kind() == clap::error::ErrorKind::MissingSubcommand {
+        // The parser's own words name hidden commands too.
+        Console::of_process(Manner::default(), environment).say_always(&help_of(args).to_string());
     } else {
         let _ = error.print();
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8))
+}
+
+/// The help of the command that these arguments name.
+fn help_of(args: &[OsString]) -> clap::builder::StyledStr {
+    let mut command = Cli::command();
+    command.build();
+    for arg in args.iter().skip(1) {
+        if let Some(inner) = command.find_subcommand(arg) {
+            command = inner.clone();
+        }
+    }
+    command.render_help()
 }
 
 /// The parser's words on one line.

@@ -185,3 +185,12 @@ async fn dead_letters_are_listed_shown_tried_again_and_put_aside() {
     })
     .await;
 }
+
+#[test]
+fn command_line_without_a_command_gets_the_help_of_what_it_names() {
+    let help = |args: &[&str]| help_of(&args.iter().map(OsString::from).collect::<Vec<_>>()).to_string();
+    let top = help(&["annie", "--data", "x"]);
+    assert!(top.contains("serve ") && top.contains("Examples:") && !top.contains("run-limited"), "{top}");
+    let tasks = help(&["annie", "tasks", "--json"]);
+    assert!(tasks.contains("Usage: annie tasks") && !tasks.contains("serve "), "{tasks}");
+}

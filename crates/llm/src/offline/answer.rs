@@ -118,11 +118,14 @@ fn first_person(text: &str) -> String {
         return format!("I will remember: {}", stopped(rest));
     }
     let first = text.split(' ').next().unwrap_or_default();
-    // What could not be done of it stands on a line of its own.
-    let (did, rest) = text.split_once('\n').unwrap_or((text, ""));
-    if DID.contains(&first) && !rest.contains('\n') {
-        let did = format!("I {}{}", first.to_lowercase(), stopped(&did[first.len()..]));
-        return if rest.is_empty() { did } else { format!("{did} {rest}") };
+    // Several tasks, and what could not be done of a wish, stand on lines of their own.
+    let is_list = text.lines().any(|line| line.is_empty() || line.starts_with("- "));
+    if DID.contains(&first) && !is_list {
+        let told = |line: &str| match line.split_once(' ') {
+            Some((did, rest)) if DID.contains(&did) => format!("I {} {}", did.to_lowercase(), stopped(rest)),
+            _ => line.to_owned(),
+        };
+        return text.lines().map(told).collect::<Vec<_>>().join(" ");
     }
     plain_help(text)
 }

@@ -5,6 +5,7 @@ use std::{ops::Range, sync::LazyLock};
 
 use super::{
     catalog::{Catalog, Skill},
+    fill::NUMBERS,
     pattern::{Fit, Pattern, number},
     rules::{RULES, Shape},
     text::{Text, Word},
@@ -186,7 +187,12 @@ fn confirmation(text: &Text<'_>, range: &Range<usize>, catalog: &Catalog) -> Opt
             let rule = RULES.iter().find(|rule| rule.skill == "tasks.delete" && rule.fit(words, start).is_some())?;
             Some((start, rule.fit(words, start)?))
         })?;
-    let has_number = words[start..].iter().any(|w| !w.quoted && number(&w.lower).is_some());
+    let spelled = |at: usize| {
+        let noun = ["task", "tasks", "todo", "number", "reminder"].contains(&words[at - 1].lower.as_str());
+        noun && NUMBERS.contains(&words[at].lower.as_str())
+    };
+    let has_number = (start..words.len())
+        .any(|at| !words[at].quoted && (number(&words[at].lower).is_some() || (at > start && spelled(at))));
     let skill = if has_number { "tasks.get" } else { "tasks.search" };
     let how = How::Phrase { shape: Shape::AskDelete, fit };
     catalog.may_have(skill).then(|| Choice { skill: skill.to_owned(), start, how })

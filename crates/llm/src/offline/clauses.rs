@@ -152,6 +152,10 @@ impl Splitter<'_> {
         if CONTINUES.contains(&words[at].lower.as_str()) {
             return None;
         }
+        // `delete task 1 and task 2` goes on with the tasks of the last wish.
+        if Pattern::new("task|todo|reminder #").fit(&words[..end], at).is_some_and(|fit| fit.end == end) {
+            return None;
+        }
         if let Some(elided) = self.elided(start, &range) {
             return Some(elided);
         }

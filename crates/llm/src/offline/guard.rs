@@ -184,6 +184,9 @@ pub(super) fn answer(text: &Text<'_>, catalog: &Catalog) -> Option<String> {
     if is(at, &["should", "could", "may", "can", "must", "shall"]) && is(at + 1, &["i", "we"]) {
         return None;
     }
+    if is(at, &["forget"]) && is(at + 1, &["it", "that", "this"]) && words.len() == at + 2 {
+        return Some("All right: I did nothing.".to_owned());
+    }
     wants(words, at).or_else(|| forgotten(words, at, catalog))
 }
 
@@ -263,7 +266,8 @@ fn forgotten(words: &[Word], at: usize, catalog: &Catalog) -> Option<String> {
     if said(&["conversation", "conversations", "history", "chat", "chats", "messages"]) {
         return Some("I cannot delete conversations: there is no skill for that, so nothing was changed.".to_owned());
     }
-    let all = said(&["all", "everything", "every"]) && !words[at..].iter().any(|w| number(&w.lower).is_some());
+    let all = said(&["all", "everything", "every", "tasks", "todos", "reminders"])
+        && !words[at..].iter().any(|w| number(&w.lower).is_some());
     all.then(|| {
         "I delete tasks only one at a time, or a few by their numbers, so nothing was deleted. Say for example: “delete task 3”."
             .to_owned()

@@ -350,6 +350,7 @@ const TABLE: &[(&str, Shape, &[&str])] = &[
             "show|list|display|see|view|check ~ due|overdue",
             "do i have ~ tasks|todos|reminders|due|overdue|left|task|anything|something|deadlines to|due|overdue|left|today|tomorrow?",
             "have i got ~ tasks|todos|reminders|anything",
+            "is|are ~ anything|something|tasks|todos|task due|overdue|late|left|open|blocked",
             "is|are there ~ anything|something|tasks|todos|reminders",
             "anything|something due|overdue|left|to",
             "how many ~ due|overdue|done|finished|completed? tasks|todos|reminders",

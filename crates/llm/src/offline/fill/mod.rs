@@ -17,6 +17,8 @@ use annie_core::{
 };
 use serde_json::{Number, Value};
 
+pub(super) use words::NUMBERS;
+
 use super::{
     answer,
     catalog::Skill,

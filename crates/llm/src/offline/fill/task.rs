@@ -53,6 +53,15 @@ impl Filler<'_> {
             self.put(&mut call, &TAGS, &tags.value);
             left_out.extend(tags.words);
         }
+        let second = left_out.iter().map(|r| r.end).find(|end| {
+            self.is(*end, &["and", "or"]) && self.date(end + 1..rest.end).is_some_and(|d| d.words[0].start == end + 1)
+        });
+        if let Some(at) = second.filter(|at| *at < rest.end) {
+            return Filled::Answer(format!(
+                "A task has one date, so I made none: what about “{}”? Say one request for each.",
+                shortened(self.slice(at..rest.end), 60)
+            ));
+        }
         let title = titled.unwrap_or_else(|| as_title(&self.without(rest.clone(), &left_out)));
         if says_nothing(&title) {
             return Filled::Answer(self.what_to_note(&call));

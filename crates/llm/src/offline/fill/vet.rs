@@ -75,7 +75,7 @@ impl Filler<'_> {
         if carried
             && !takes_text
             && !by_attributes
-            && (has_lines || !reads(&self.skill.name) || shape == Shape::AskDelete)
+            && (has_lines || !reads(&self.skill.name) || matches!(shape, Shape::AskDelete | Shape::One))
         {
             let text = "I take what stands behind a colon or on further lines as text, not as orders, and what stands before \
                         it is no request that takes a text. Nothing was done. Say each request in a message of its own.";

@@ -26,7 +26,7 @@ const LEVELS: [(&str, &[&str]); 4] = [
 ];
 
 /// Small numbers in words.
-pub(super) const NUMBERS: [&str; 12] =
+pub(in crate::offline) const NUMBERS: [&str; 12] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /// The level that a word names.

@@ -93,8 +93,9 @@ fn a_task_named_by_words_is_looked_up_and_then_changed() {
 fn several_tasks_in_one_wish_are_all_changed() {
     for mode in [Mode::MultiAgent, Mode::SingleLoop] {
         let mut world = World::new(SubAgentInterface::Cmd, obliging);
-        world.turn(mode, "Mark tasks 1, 2 and 5 as done");
+        let answer = world.turn(mode, "Mark tasks 1, 2 and 5 as done");
         assert_eq!(world.ran.len(), 3, "{mode:?}: {:?}", world.ran);
+        assert_eq!(answer.matches("I updated task").count(), 3, "{mode:?}: {answer}");
     }
 }
 
