@@ -79,7 +79,8 @@ impl Failure {
 
 impl From<ConfigError> for Failure {
     fn from(e: ConfigError) -> Self {
-        Self::new(Exit::Usage, e.to_string()).fix(e.fix)
+        let told = Self::new(Exit::Usage, e.to_string());
+        if e.more.is_empty() { told.fix(e.fix) } else { told.fix(format!("mend these {} mistakes", e.more.len() + 1)) }
     }
 }
 

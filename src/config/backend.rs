@@ -72,6 +72,11 @@ pub struct Pool {
     pub api_key_env: Option<String>,
 }
 
+/// The highest temperature that any provider takes.
+const TEMPERATURE_MAX: f32 = 2.0;
+/// Keys of clients that are not in a table of defaults.
+const OPTIONAL_KEYS: [&str; 5] = ["api_key", "proxy", "price", "temperature", "headers"];
+
 impl Default for Pool {
     fn default() -> Self {
         Self {
@@ -175,7 +180,10 @@ impl BackendConfig {
                 LlmError::Config { what, .. } => what,
                 other => other.to_string(),
             };
-            KeyError::value(&["backend", index], &what, "see `annie config init` for an example")
+            let key = self.key_named_in(&what);
+            let path = ["backend", index, key];
+            let path = if key.is_empty() { &path[..2] } else { &path[..] };
+            KeyError::value(path, &what, "see `annie config init` for an example")
         };
         match &self.client {
             ClientConfig::Model(model) => {
@@ -183,6 +191,10 @@ impl BackendConfig {
                 if keys.into_iter().filter(|given| *given).count() > 1 {
                     let fix = "keep one of api_key, api_key_file and api_key_env";
                     return Err(KeyError::value(&["backend", index], "its key is given more than once", fix));
+                }
+                if model.temperature.is_some_and(|t| !(0.0..=TEMPERATURE_MAX).contains(&t)) {
+                    let (path, fix) = (["backend", index, "temperature"], "give 0 to 2, or leave it out");
+                    return Err(KeyError::value(&path, "it is no temperature", fix));
                 }
                 model.validate().map_err(wrong)
             }
@@ -198,6 +210,17 @@ impl BackendConfig {
                 command.validate().map_err(wrong)
             }
         }
+    }
+
+    /// The key that a client's complaint is about: its first word, unless it is about the whole.
+    fn key_named_in<'a>(&self, complaint: &'a str) -> &'a str {
+        let known = match &self.client {
+            ClientConfig::Model(model) => toml::Table::try_from(model),
+            ClientConfig::Command(command) => toml::Table::try_from(command),
+        };
+        let known = known.unwrap_or_default();
+        let first = complaint.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        if known.contains_key(first) || OPTIONAL_KEYS.contains(&first) { first } else { "" }
     }
 
     /// The pool's keys, each by itself, so that the one that does not fit is known.

@@ -46,7 +46,7 @@ impl fmt::Display for Place {
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}")]
+#[error("{place}: {what}{}", others(.fix, .more))]
 pub struct ConfigError {
     /// Where.
     pub place: Place,
@@ -54,10 +54,30 @@ pub struct ConfigError {
     pub what: String,
     /// How to put it right.
     pub fix: String,
+    /// What else is wrong.
+    pub more: Vec<Self>,
+}
+
+/// The other mistakes, each on a line of its own. Where there are several, each has its fix beside it.
+fn others(fix: &str, more: &[ConfigError]) -> String {
+    let own = if more.is_empty() { String::new() } else { format!(" ({fix})") };
+    more.iter().fold(own, |text, e| format!("{text}\n{}: {} ({})", e.place, e.what, e.fix))
 }
 
 impl ConfigError {
+    /// Several mistakes as one error, in the order of their places.
+    pub(crate) fn all(mut errors: Vec<Self>) -> Option<Self> {
+        errors.sort_by_key(|e| match &e.place {
+            Place::File { path, at } => (Some(path.clone()), *at),
+            _ => (None, None),
+        });
+        errors.dedup();
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        Some(Self { more: errors.collect(), ..first })
+    }
+
     pub(crate) fn new(place: Place, what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { place, what: what.into(), fix: fix.into() }
+        Self { place, what: what.into(), fix: fix.into(), more: Vec::new() }
     }
 }

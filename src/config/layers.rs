@@ -16,6 +16,7 @@ use super::{
     error::{ConfigError, Place},
     settings::Config,
     typed::{KeyError, typed},
+    values,
 };
 
 /// The system's configuration file.
@@ -119,8 +120,12 @@ impl Sources {
             let path: Vec<String> = path.iter().map(|s| (*s).to_owned()).collect();
             layers.set(&path, value.clone(), &Place::Flag((*name).to_owned()));
         }
-        let config = typed(layers.table.clone()).and_then(|config| config.check().map(|()| config));
-        let config = config.map_err(|e| layers.explain(e))?;
+        let config = typed(layers.table.clone()).map_err(|e| layers.explain(e))?;
+        let mut problems = values::problems(&layers.table);
+        problems.extend(config.problems());
+        if let Some(error) = ConfigError::all(problems.into_iter().map(|e| layers.explain(e)).collect()) {
+            return Err(error);
+        }
         Ok(Loaded { config, origins: layers.origins, files: found, environment: self.environment.clone() })
     }
 }
@@ -161,13 +166,20 @@ impl Layers {
             let what = format!("not TOML: {}", e.message().trim());
             ConfigError::new(place, what, "see https://toml.io, or `annie config init` for an example")
         })?;
+        if let Some(offset) = too_large(spanned.get_ref()) {
+            let what = format!("a whole number is not between {} and {}", i64::MIN, i64::MAX);
+            return Err(ConfigError::new(at(offset), what, "give a smaller one, or leave the key out"));
+        }
         let table: Table = text.parse().map_err(|e: toml::de::Error| {
             ConfigError::new(Place::file(path), format!("not TOML: {}", e.message().trim()), "see https://toml.io")
         })?;
-        typed(table.clone()).map_err(|e| {
+        let wrong = misshapen(table.clone()).into_iter().map(|e| {
             let place = at(offset_of(&spanned, &e.path, e.is_key));
             ConfigError::new(place, e.what, e.fix)
-        })?;
+        });
+        if let Some(error) = ConfigError::all(wrong.collect()) {
+            return Err(error);
+        }
         for leaf in leaves(&table) {
             let place = at(offset_of(&spanned, &leaf, true));
             self.origins.insert(leaf, place);
@@ -231,12 +243,26 @@ impl Layers {
         path
     }
 
+    /// The first place of the nearest table around a path.
+    fn beside(&self, path: &[String]) -> Option<&Place> {
+        let line = |place: &&Place| match place {
+            Place::File { at, .. } => *at,
+            _ => None,
+        };
+        (1..path.len()).rev().find_map(|depth| {
+            let within = self.origins.iter().filter(|(leaf, _)| leaf.starts_with(&path[..depth]));
+            within.map(|(_, place)| place).min_by_key(line)
+        })
+    }
+
     /// An error of the whole, at the place where its value comes from.
     fn explain(&self, error: KeyError) -> ConfigError {
         let below = |leaf: &&Vec<String>| leaf.starts_with(&error.path);
         let around = || (1..error.path.len()).rev().find_map(|depth| self.origins.get(&error.path[..depth]));
         let inside = || self.origins.get(self.origins.keys().find(below)?);
-        let origin = self.origins.get(&error.path).or_else(inside).or_else(around);
+        // A key that is not there: its table is where it should be.
+        let beside = || self.beside(&error.path);
+        let origin = self.origins.get(&error.path).or_else(inside).or_else(around).or_else(beside);
         ConfigError::new(origin.cloned().unwrap_or(Place::Default), error.what, error.fix)
     }
 }
@@ -271,6 +297,61 @@ fn fitting(path: &[String], text: &str) -> Result<Value, KeyError> {
         },
         _ => fits(&plain).map(|()| plain),
     }
+}
+
+/// Mistakes of one file that are told together, at most.
+const MISTAKES_MAX: usize = 20;
+
+/// Every key and value of a table whose shape is wrong: what was found is taken out, and the rest looked at again. Of a backend
+/// or a rule the first is told: what else it says may follow from that.
+fn misshapen(mut table: Table) -> Vec<KeyError> {
+    let mut found = Vec::new();
+    while found.len() < MISTAKES_MAX
+        && let Err(error) = typed(table.clone())
+    {
+        let taken = take_out(&mut table, &error.path);
+        found.push(error);
+        if !taken {
+            break;
+        }
+    }
+    found
+}
+
+fn take_out(table: &mut Table, path: &[String]) -> bool {
+    match path {
+        [] => false,
+        [key] => table.remove(key).is_some(),
+        [list, at, ..] if LISTS.contains(&list.as_str()) => {
+            let items = table.get_mut(list).and_then(Value::as_array_mut);
+            let Some(item) = items.and_then(|items| items.get_mut(at.parse::<usize>().ok()?)) else { return false };
+            // In its place stays one whose shape is right, so that the places of the others stay theirs.
+            let right = if list == "route" { "name = \"x\"\nwhen = {}\nto = {}\n" } else { "" };
+            let right = Value::Table(right.parse().unwrap_or_default());
+            let before = std::mem::replace(item, right);
+            before != *item
+        }
+        [key, rest @ ..] => match table.get_mut(key) {
+            Some(Value::Table(inner)) => take_out(inner, rest),
+            _ => table.remove(key).is_some(),
+        },
+    }
+}
+
+/// Where a whole number stands that TOML allows and nothing here can hold.
+fn too_large(table: &DeTable<'_>) -> Option<usize> {
+    fn within(value: &Spanned<DeValue<'_>>) -> Option<usize> {
+        match value.get_ref() {
+            DeValue::Integer(number) => {
+                let digits = number.as_str().replace('_', "");
+                i64::from_str_radix(&digits, number.radix()).is_err().then(|| value.span().start)
+            }
+            DeValue::Array(items) => items.iter().find_map(within),
+            DeValue::Table(inner) => too_large(inner),
+            _ => None,
+        }
+    }
+    table.iter().find_map(|(_, value)| within(value))
 }
 
 fn merge(base: &mut Table, over: Table) {

@@ -15,6 +15,7 @@ mod settings;
 mod show;
 mod store;
 mod typed;
+mod values;
 
 pub(crate) use backend::read_key;
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};

@@ -256,13 +256,26 @@ impl Config {
         if self.backend.is_empty() { vec![planner()] } else { self.backend.iter().map(BackendConfig::facts).collect() }
     }
 
-    /// What the types cannot say.
-    pub(super) fn check(&self) -> Result<(), KeyError> {
-        self.check_numbers()?;
-        self.store.check()?;
-        self.check_turn()?;
-        self.check_deadlines()?;
-        self.check_people()?;
+    /// What the types cannot say: every mistake that does not follow from another.
+    pub(super) fn problems(&self) -> Vec<KeyError> {
+        let mut found = self.zeros();
+        let checks = [
+            self.store.check(),
+            self.check_turn(),
+            self.check_deadlines(),
+            self.check_people(),
+            self.check_client(),
+            self.chaos.check(self.server.bind),
+        ];
+        found.extend(checks.into_iter().filter_map(Result::err));
+        let backends = self.backend_problems();
+        // Rules are looked at over backends that are well.
+        let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };
+        found.extend(backends.into_iter().chain(routes));
+        found
+    }
+
+    fn check_client(&self) -> Result<(), KeyError> {
         if let Some(url) = &self.client.url
             && !url.starts_with("http://")
             && !url.starts_with("https://")
@@ -277,12 +290,11 @@ impl Config {
             let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
             return Err(KeyError::value(&["log", "level"], "it is no log level", fix));
         }
-        self.chaos.check(self.server.bind)?;
-        self.check_backends()?;
-        self.check_routes(&self.facts())
+        Ok(())
     }
 
-    fn check_numbers(&self) -> Result<(), KeyError> {
+    /// Limits that are zero, and so let nothing through.
+    fn zeros(&self) -> Vec<KeyError> {
         let at_least_1 = [
             ("limits", "message_bytes_max", self.limits.message_bytes_max as u64),
             ("limits", "round_ms_max", self.limits.round_ms_max),
@@ -291,6 +303,16 @@ impl Config {
             ("limits", "stuck_ms_max", self.limits.stuck_ms_max),
             ("breaker", "failures_max", u64::from(self.breaker.failures_max)),
             ("breaker", "open_ms", self.breaker.open_ms),
+            ("turn", "agents_max", u64::from(self.turn.agents_max)),
+            ("turn", "skill_calls_max", u64::from(self.turn.skill_calls_max)),
+            ("turn", "single_loop_calls_max", u64::from(self.turn.single_loop_calls_max)),
+            ("turn", "agent_calls_max", u64::from(self.turn.agent_calls_max)),
+            ("turn", "window_calls_max", u64::from(self.turn.window_calls_max)),
+            ("doors", "body_ms_max", self.doors.body_ms_max),
+            ("doors", "head_ms_max", self.doors.head_ms_max),
+            ("doors", "requests_per_connection_max", u64::from(self.doors.requests_per_connection_max)),
+            ("doors", "grpc_request_bytes_max", self.doors.grpc_request_bytes_max as u64),
+            ("doors", "grpc_response_bytes_max", self.doors.grpc_response_bytes_max as u64),
             ("turn", "iterations_max", u64::from(self.turn.iterations_max)),
             ("turn", "crashes_max", u64::from(self.turn.crashes_max)),
             ("turn", "restarts_max", u64::from(self.turn.restarts_max)),
@@ -312,10 +334,8 @@ impl Config {
             ("queue", "waiting_max", u64::from(self.queue.waiting_max)),
             ("queue", "aging_ms_per_class", u64::from(self.queue.aging_ms_per_class)),
         ];
-        match at_least_1.iter().find(|(_, _, value)| *value == 0) {
-            Some((table, key, _)) => Err(KeyError::value(&[table, key], "it is 0", "give at least 1")),
-            None => Ok(()),
-        }
+        let zeros = at_least_1.iter().filter(|(_, _, value)| *value == 0);
+        zeros.map(|(table, key, _)| KeyError::value(&[table, key], "it is 0", "give at least 1")).collect()
     }
 
     fn check_turn(&self) -> Result<(), KeyError> {
@@ -373,11 +393,18 @@ impl Config {
         Ok(())
     }
 
-    fn check_backends(&self) -> Result<(), KeyError> {
+    /// The first mistake of each backend.
+    fn backend_problems(&self) -> Vec<KeyError> {
+        let each = self.backend.iter().enumerate();
+        let found: Vec<KeyError> = each.filter_map(|(at, backend)| backend.check(&at.to_string()).err()).collect();
+        if found.is_empty() { self.check_names().err().into_iter().collect() } else { found }
+    }
+
+    /// Whether users and rules can tell the backends apart, each of which is well by itself.
+    fn check_names(&self) -> Result<(), KeyError> {
         let facts = self.facts();
         for (at, backend) in self.backend.iter().enumerate() {
             let index = at.to_string();
-            backend.check(&index)?;
             if self.backend[..at].iter().any(|b| b.name() == backend.name()) {
                 let what = format!("another backend is named {:?} too", backend.name());
                 return Err(KeyError::value(&["backend", &index, "name"], &what, "give each its own name"));

@@ -77,6 +77,9 @@ impl Default for StoreSettings {
     }
 }
 
+/// No smaller database holds its own tables, in bytes.
+const DATABASE_BYTES_MIN: u64 = 256 * 1024;
+
 impl StoreSettings {
     /// As SQLite's store takes them.
     #[must_use]
@@ -143,6 +146,7 @@ impl StoreSettings {
         }
         let at_least = [
             ("readers_max", u64::from(self.readers_max), 1),
+            ("database_bytes_max", self.database_bytes_max.unwrap_or(u64::MAX), DATABASE_BYTES_MIN),
             // One writes, one reads, and one listens.
             ("connections_max", u64::from(self.connections_max), 3),
             ("connect_ms_max", self.connect_ms_max, 1),

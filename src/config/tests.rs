@@ -84,10 +84,60 @@ fn an_error_says_where_what_and_how_to_put_it_right() {
         ),
         (
             "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"ftp://x\"\n",
-            "annie.toml:4:1: `backend.0`: base_url must begin with http:// or https://, not ftp:; see `annie config init` for an example",
+            "annie.toml:4:1: `backend.0.base_url`: base_url must begin with http:// or https://, not ftp:; see `annie config init` for an example",
         ),
     ] {
         assert_eq!(told(text), said);
+    }
+}
+
+#[test]
+fn backend_mistakes_are_told_at_the_line_of_their_own_key() {
+    let backend = "[[backend]]\nbase_url = \"http://127.0.0.1:1/v1\"\nmodel = \"m\"\nname = \"a\"\n";
+    for (line, said) in [
+        ("connect_ms_max = 0", "annie.toml:5:1: `backend.0.connect_ms_max`"),
+        ("temperature = -1.0", "annie.toml:5:1: `backend.0.temperature`: it is no temperature; give 0 to 2"),
+        ("slots = 0", "annie.toml:5:1: `backend.0.slots`"),
+    ] {
+        let told = told(&format!("{backend}{line}\n"));
+        assert!(told.starts_with(said), "{told}");
+    }
+}
+
+#[test]
+fn several_mistakes_are_told_together_in_their_order() {
+    let shapes = told("[server]\nbnd = 1\nuser = 2\n[log]\ncolour = 1\n[[backend]]\nslot = 1\n[[backend]]\nslto = 1\n");
+    let places: Vec<&str> = shapes.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    let at = ["annie.toml:2:1", "annie.toml:3:8", "annie.toml:5:1", "annie.toml:7:1", "annie.toml:9:1"];
+    assert_eq!(places, at, "{shapes}");
+    let values =
+        told("[limits]\nround_ms_max = 0\n[turn]\nagents_max = 0\n[log]\nlevel = \"=\"\n[doors]\nhead_ms_max = 0\n");
+    let places: Vec<&str> = values.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(places, ["annie.toml:2:1", "annie.toml:4:1", "annie.toml:6:1", "annie.toml:8:1"], "{values}");
+    assert!(values.lines().all(|line| line.contains("(")), "each with its fix: {values}");
+}
+
+#[test]
+fn values_that_can_never_work_are_refused() {
+    for (text, said) in [
+        ("[limits]\nround_ms_max = 99999999999999999999\n", "annie.toml:2:16: a whole number is not between"),
+        ("[limits]\nround_ms_max = 0xFFFFFFFFFFFFFFFFFF\n", "annie.toml:2:16: a whole number is not between"),
+        ("[data]\nfolder = \"\"\n", "annie.toml:2:1: `data.folder`: it is empty"),
+        ("[data]\nfolder = \"a\\u0000b\"\n", "annie.toml:2:1: `data.folder`: it has a NUL character"),
+        ("[client]\nurl = \"\"\n", "annie.toml:2:1: `client.url`: it is empty"),
+        ("[store]\ndatabase_bytes_max = 0\n", "annie.toml:2:1: `store.database_bytes_max`: it is 0"),
+        ("[doors]\ngrpc_request_bytes_max = 0\n", "annie.toml:2:1: `doors.grpc_request_bytes_max`: it is 0"),
+        (
+            "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key_file = \"\"\n",
+            "annie.toml:5:1: `backend.0.api_key_file`: it is empty",
+        ),
+        (
+            "[[route]]\nname = \"r\"\nwhen = { any_words = [\"x\"] }\nto = \"prog\"\n",
+            "annie.toml:4:6: `route.0.to`: it is not a table; write it as { backend = \"NAME\" }",
+        ),
+    ] {
+        let told = told(text);
+        assert!(told.starts_with(said), "{told}");
     }
 }
 
@@ -218,7 +268,7 @@ fn a_named_model_turns_the_well_known_variables_on_and_nothing_else_does() {
 fn a_backend_beyond_the_list_is_blamed_on_its_variable() {
     let environment = Environment::of(&[("ANNIE__BACKEND__7__MODEL", "m")]);
     let error = Sources { environment, ..Sources::default() }.load().unwrap_err();
-    assert!(error.to_string().starts_with("ANNIE__BACKEND__7__MODEL: `backend.0`"), "{error}");
+    assert!(error.to_string().starts_with("ANNIE__BACKEND__7__MODEL: `backend.0.base_url`"), "{error}");
 }
 
 #[test]
@@ -347,7 +397,7 @@ enabled = true
 #[test]
 fn every_limit_reaches_the_kernel_and_the_store() {
     let config = typed(OTHERWISE.parse().unwrap()).unwrap();
-    config.check().unwrap();
+    assert_eq!(config.problems(), []);
     let (all, usual) = (table(&config).unwrap(), table(&Config::default()).unwrap());
     for leaf in super::layers::leaves(&all) {
         let at = |table: &toml::Table| leaf.iter().try_fold(Value::Table(table.clone()), |v, k| v.get(k).cloned());

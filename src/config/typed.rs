@@ -126,13 +126,28 @@ fn read<T: DeserializeOwned>(value: Value, at: &[String], more: &[&str]) -> Resu
     })
 }
 
+/// Serde names the program's types; whoever writes the file knows tables.
+fn without_type_names(said: &str) -> String {
+    match said.split_once("expected struct ") {
+        Some((before, after)) => {
+            let rest = after.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+            format!("{before}expected a table{rest}")
+        }
+        None => said.to_owned(),
+    }
+}
+
 /// Turns serde's words into ours. `more` are keys that are known at this depth besides those that serde names.
 fn told(mut path: Vec<String>, said: &str, depth: usize, more: &[&str]) -> KeyError {
     let Some((wrong, expected)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) else {
         let name = dotted(&path);
+        if path.last().is_some_and(|key| key == "to") && said.contains("expected struct") {
+            let fix = "write it as { backend = \"NAME\" }, or say what it must be: { capabilities = [\"git\"] }";
+            return KeyError { what: format!("`{name}`: it is not a table"), path, is_key: false, fix: fix.into() };
+        }
         let is_secret = path.iter().any(|part| SECRET_KEYS.contains(&part.as_str()));
         let what = if is_secret { "it is not a text" } else { said.trim() };
-        let what = format!("`{name}`: {what}");
+        let what = format!("`{name}`: {}", without_type_names(what));
         return KeyError {
             path,
             is_key: false,

@@ -12,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     extract::{Args, Id, page_of},
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::Caller,
@@ -25,7 +26,7 @@ const MESSAGES_MAX: u32 = 200;
 /// A conversation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Conversation {
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     id: ConversationId,
     /// The first message's first 80 characters.
     title: String,
@@ -88,7 +89,7 @@ pub async fn list_conversations(
 
 /// One conversation.
 #[utoipa::path(
-    get, path = "/api/v1/conversations/{id}", tag = "chat", params(("id" = String, Path)),
+    get, path = "/api/v1/conversations/{id}", tag = "chat", params(("id" = schema::ConversationId, Path)),
     responses((status = 200, body = Conversation), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_conversation(
@@ -104,7 +105,7 @@ pub async fn get_conversation(
 pub struct ChatMessage {
     /// Its place in the log.
     seq: u64,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
     /// `user` or `assistant`.
     role: &'static str,
@@ -113,7 +114,7 @@ pub struct ChatMessage {
     at: String,
     /// Of an answer: `completed`, `failed` or `cancelled`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::TaskState>)]
     status: Option<TaskState>,
     /// Of an answer: the sub-agents that worked for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -192,7 +193,7 @@ pub struct MessagesPage {
 
 /// What was said in a conversation, the newest page first.
 #[utoipa::path(
-    get, path = "/api/v1/conversations/{id}/messages", tag = "chat", params(("id" = String, Path), MessagesPage),
+    get, path = "/api/v1/conversations/{id}/messages", tag = "chat", params(("id" = schema::ConversationId, Path), MessagesPage),
     responses((status = 200, body = Messages), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_messages(
@@ -211,7 +212,7 @@ pub async fn get_messages(
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Events {
     /// Oldest first; `kind` says what the other fields are.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Event>)]
     events: Vec<Event>,
     /// Ask again with this as `after`; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,7 +231,7 @@ pub struct EventsPage {
 
 /// The log of a conversation as it is.
 #[utoipa::path(
-    get, path = "/api/v1/conversations/{id}/events", tag = "chat", params(("id" = String, Path), EventsPage),
+    get, path = "/api/v1/conversations/{id}/events", tag = "chat", params(("id" = schema::ConversationId, Path), EventsPage),
     responses((status = 200, body = Events), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_events(
@@ -248,7 +249,7 @@ pub async fn get_events(
 
 /// Take a conversation out of quarantine; with the scope `ops:control` also another user's.
 #[utoipa::path(
-    post, path = "/api/v1/conversations/{id}/resume", tag = "chat", params(("id" = String, Path)),
+    post, path = "/api/v1/conversations/{id}/resume", tag = "chat", params(("id" = schema::ConversationId, Path)),
     responses((status = 204, description = "It goes on"), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn resume_conversation(

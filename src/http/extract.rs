@@ -10,7 +10,11 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error},
+};
+use serde_json::Number;
 
 use crate::{
     auth::Caller,
@@ -49,6 +53,41 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
     }
 }
 
+/// A whole number of a body: JSON makes no difference between `2` and `2.0`.
+pub fn whole<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a small whole number")]
+    let number = match Number::deserialize(from)? {
+        number if number.is_f64() => match number.as_f64() {
+            Some(n) if n.fract() == 0.0 && (0.0..=WHOLE_FLOAT_MAX).contains(&n) => Number::from(n as u64),
+            _ => number,
+        },
+        number => number,
+    };
+    T::deserialize(number).map_err(Error::custom)
+}
+
+/// The same, if it is given.
+pub fn whole_option<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    struct Whole<T>(T);
+    impl<'de, T: DeserializeOwned> Deserialize<'de> for Whole<T> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            whole(from).map(Self)
+        }
+    }
+    Ok(Option::<Whole<T>>::deserialize(from)?.map(|Whole(number)| number))
+}
+
+/// The largest number up to which a double tells every whole number from the next.
+const WHOLE_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
+
 fn too_large(max: usize) -> Fault {
     Fault::new(Code::TooLarge, format!("the body has more than {max} bytes, which is the most"))
 }
@@ -65,7 +104,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let fault = Fault::invalid(without_type_names(&error.into_inner().to_string()));
+        let fault = Fault::invalid(in_plain_words(&error.into_inner().to_string()));
         // Where the JSON itself breaks off, there is no path to tell.
         if path == "." || path.contains('?') { fault } else { fault.at(path) }
     })?;
@@ -73,15 +112,48 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     Ok(value)
 }
 
-/// Serde names our types; whoever sent the body knows them as objects.
-fn without_type_names(text: &str) -> String {
-    match text.split_once("expected struct ") {
+/// Rust's words for what was expected, and those of JSON.
+const PLAIN_WORDS: [(&str, &str); 20] = [
+    ("invalid digit found in string", "it must be a whole number"),
+    ("cannot parse integer from empty string", "it must be a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "it must be a number"),
+    ("cannot parse float from empty string", "it must be a number"),
+    ("provided string was not `true` or `false`", "it must be `true` or `false`"),
+    ("expected a boolean", "expected `true` or `false`"),
+    ("expected a sequence", "expected a list"),
+    ("expected a map", "expected an object"),
+    ("expected usize", WHOLE),
+    ("expected u64", WHOLE),
+    ("expected u32", WHOLE),
+    ("expected u8", WHOLE),
+    ("expected i64", "expected a whole number"),
+    ("expected i32", "expected a whole number"),
+    ("expected f64", "expected a number"),
+    ("expected f32", "expected a number"),
+    ("EOF while parsing", "the JSON ends (EOF) while parsing"),
+    ("unknown variant", "unknown word"),
+];
+const WHOLE: &str = "expected a whole number that is not negative and not too large";
+
+/// Libraries speak of Rust's types; whoever sent the request knows JSON.
+fn in_plain_words(text: &str) -> String {
+    let mut text = match text.split_once("expected struct ") {
         Some((before, after)) => {
             let rest = after.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
             format!("{before}expected an object{rest}")
         }
         None => text.to_owned(),
+    };
+    for (rust, plain) in PLAIN_WORDS {
+        // What the caller sent is quoted in the same sentence, and stays as it is.
+        let outside = text.rfind(rust).filter(|at| text[..*at].matches('"').count() % 2 == 0);
+        if let Some(at) = outside {
+            text.replace_range(at..at + rust.len(), plain);
+        }
     }
+    text
 }
 
 /// Whether a content type is JSON: `application/json` or `application/…+json`, with or without parameters.
@@ -108,8 +180,8 @@ impl<T: DeserializeOwned> FromRequestParts<AppState> for Args<T> {
 fn wrong_query(said: &str) -> Fault {
     let said = said.strip_prefix("Failed to deserialize query string: ").unwrap_or(said);
     match said.split_once(": ") {
-        Some((name, what)) if !name.contains(' ') => Fault::invalid(what).at(name),
-        _ => Fault::invalid(said),
+        Some((name, what)) if !name.contains(' ') => Fault::invalid(in_plain_words(what)).at(name),
+        _ => Fault::invalid(in_plain_words(said)),
     }
 }
 
@@ -168,8 +240,6 @@ pub fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a 
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
-
     use super::*;
 
     #[derive(Debug, Deserialize, PartialEq)]
@@ -206,10 +276,43 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_query_is_said_with_its_parameter() {
         let fault = wrong_query("Failed to deserialize query string: limit: invalid digit found in string");
-        assert_eq!((fault.field.as_deref(), fault.detail.as_str()), (Some("limit"), "invalid digit found in string"));
+        assert_eq!((fault.field.as_deref(), fault.detail.as_str()), (Some("limit"), "it must be a whole number"));
         let unknown = wrong_query("Failed to deserialize query string: opne: unknown field `opne`, expected `open`");
         assert_eq!((unknown.field.as_deref(), unknown.detail.contains("`opne`")), (Some("opne"), true));
         assert_eq!(wrong_query("missing field `path`").field, None);
+    }
+
+    #[test]
+    fn whole_number_may_be_written_with_a_point_and_a_fraction_may_not() {
+        #[derive(Debug, Deserialize)]
+        struct Both {
+            #[serde(deserialize_with = "whole")]
+            n: u32,
+            #[serde(default, deserialize_with = "whole_option")]
+            m: Option<u64>,
+        }
+        let both: Both = parse(br#"{"n":2.0,"m":3.0}"#).unwrap();
+        assert_eq!((both.n, both.m), (2, Some(3)));
+        assert_eq!(parse::<Both>(br#"{"n":2,"m":null}"#).unwrap().m, None);
+        for wrong in [&br#"{"n":2.5}"#[..], br#"{"n":-1}"#, br#"{"n":1e300}"#, br#"{"n":4294967296}"#, br#"{"n":"2"}"#]
+        {
+            assert_eq!(parse::<Both>(wrong).unwrap_err().field.as_deref(), Some("n"));
+        }
+    }
+
+    #[test]
+    fn parse_errors_name_no_types_of_rust() {
+        for (sent, said) in [
+            (&br#"{"inner":[{"n":-1}]}"#[..], "expected a whole number"),
+            (br#"{"inner":[{"n":"expected u32"}]}"#, "string \"expected u32\", expected a whole number"),
+            (br#"{"inner":1}"#, "expected a list"),
+            (br#"{"inner":[1]}"#, "expected an object"),
+        ] {
+            let detail = fault(sent).detail;
+            assert!(detail.contains(said), "{detail}");
+        }
+        let detail = wrong_query("Failed to deserialize query string: state: unknown variant `x`, expected `a`").detail;
+        assert_eq!(detail, "unknown word `x`, expected `a`");
     }
 
     #[test]

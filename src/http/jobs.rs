@@ -10,7 +10,7 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{extract::Args, problem::Problem};
+use super::{extract::Args, problem::Problem, schema};
 use crate::{
     auth::Caller,
     door::{AppState, status_of, told},
@@ -22,16 +22,16 @@ use crate::{
 pub struct Job {
     /// Its number in the list, from 1.
     number: usize,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
     /// The message's first 80 characters.
     title: String,
     /// `queued`, `running` or `suspended`.
     status: &'static str,
     /// Its class.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Priority)]
     priority: Priority,
     /// Its place in the queue, from 1; absent while it runs, is put off or suspended.
     #[serde(skip_serializing_if = "Option::is_none")]

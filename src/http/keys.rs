@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    extract::{Body, Name},
+    extract::{Body, Name, whole_option},
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::{self, Caller, KeyScope, NewKey},
@@ -71,15 +72,18 @@ pub async fn list_keys(State(state): State<AppState>) -> Result<Json<Keys>, Faul
 #[serde(deny_unknown_fields)]
 pub struct KeyWish {
     /// A name for people.
+    #[schema(min_length = 1, max_length = 100)]
     name: String,
     /// Whose data it opens; yours if absent.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::UserId>)]
     user: Option<UserId>,
-    /// `chat`, `jobs:read`, `jobs:control`, `ops:read`, `ops:control`, `admin`, `impersonate`.
+    /// What it may do.
+    #[schema(value_type = Vec<schema::KeyScope>, min_items = 1)]
     scopes: Vec<String>,
     /// Ends in so many days; never if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_option")]
+    #[schema(minimum = 1)]
     expires_in_days: Option<u32>,
 }
 

@@ -14,6 +14,7 @@ use super::{
     extract::{Args, Id, page_of},
     messages::Accepted,
     problem::Problem,
+    schema,
 };
 use crate::{auth::Caller, door::AppState, error::Fault};
 
@@ -21,16 +22,16 @@ use crate::{auth::Caller, door::AppState, error::Fault};
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DeadLetter {
     /// The task that failed.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
     /// The message's first 80 characters.
     title: String,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Priority)]
     priority: Priority,
     /// `waiting`, `retried`, `discarded` or `archived`.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::LetterState)]
     state: LetterState,
     /// The failure's code.
     error: String,
@@ -47,7 +48,7 @@ pub struct DeadLetter {
     retry_at: Option<String>,
     /// The task that tries again.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::TaskId>)]
     retried_by: Option<TaskId>,
     /// RFC 3339.
     failed_at: String,
@@ -90,7 +91,7 @@ pub struct DeadLetters {
 #[into_params(parameter_in = Query)]
 pub struct LettersPage {
     /// Only those in this state: `waiting`, `retried`, `discarded` or `archived`.
-    #[param(value_type = Option<String>)]
+    #[param(value_type = Option<schema::LetterState>)]
     state: Option<LetterState>,
     /// Only those that failed before this instant, in microseconds.
     before: Option<i64>,
@@ -121,16 +122,16 @@ pub struct WholeLetter {
     /// The message.
     text: String,
     /// The tasks that tried before this one, oldest first.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<schema::TaskId>)]
     before: Vec<TaskId>,
     /// What happened in the task, oldest first; of a long one the last 500 events.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<schema::Event>)]
     events: Vec<Event>,
 }
 
 /// One dead letter, with the full history of what was tried.
 #[utoipa::path(
-    get, path = "/api/v1/dead-letters/{id}", tag = "jobs", params(("id" = String, Path, description = "The task that failed")),
+    get, path = "/api/v1/dead-letters/{id}", tag = "jobs", params(("id" = schema::TaskId, Path, description = "The task that failed")),
     responses((status = 200, body = WholeLetter), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_letter(
@@ -144,7 +145,7 @@ pub async fn get_letter(
 
 /// Try a dead letter again now, as something that a person waits for.
 #[utoipa::path(
-    post, path = "/api/v1/dead-letters/{id}/retry", tag = "jobs", params(("id" = String, Path)),
+    post, path = "/api/v1/dead-letters/{id}/retry", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = Accepted), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn retry_letter(
@@ -164,7 +165,7 @@ pub struct DiscardedLetter {
 
 /// Put a dead letter aside for good.
 #[utoipa::path(
-    post, path = "/api/v1/dead-letters/{id}/discard", tag = "jobs", params(("id" = String, Path)),
+    post, path = "/api/v1/dead-letters/{id}/discard", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = DiscardedLetter), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn discard_letter(

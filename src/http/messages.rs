@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Body, header_text},
+    extract::{Args, Body, header_text, whole_option},
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::Caller,
@@ -36,30 +37,35 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
     /// What is said.
+    #[schema(min_length = 1)]
     text: String,
     /// An existing conversation to say it in.
     #[serde(default)]
+    #[schema(value_type = Option<schema::ConversationId>)]
     conversation_id: Option<String>,
     /// Or a name of your own for the conversation: the same name is always the same conversation of the same user.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 512)]
     conversation_key: Option<String>,
     /// How the turn is run: `multi_agent`, `single_loop` or `direct`.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Mode>)]
     mode: Option<Mode>,
     /// `high`, `normal`, `low` or `background`; with the source `voice` also `realtime`. If absent, where it was said and
     /// its words decide.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::Priority>)]
     priority: Option<Priority>,
     /// `voice` for what was spoken, with the scope `voice`: it runs at once, outside the queue. Absent for everything else.
     #[serde(default)]
+    #[schema(pattern = "^voice$")]
     source: Option<String>,
     /// It joins the turn under way in its conversation, if there is one, instead of waiting behind it.
     #[serde(default)]
     steer: bool,
     /// Names the work: equal work of yours under this name that waits already is done once, and answers both.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
     /// It must not leave the house: only local backends may run it.
     #[serde(default)]
@@ -69,18 +75,22 @@ pub struct NewMessage {
     emotion: Option<Feeling>,
     /// It does not begin before this time: RFC 3339.
     #[serde(default)]
+    #[schema(format = DateTime)]
     not_before: Option<String>,
     /// Or not before so many milliseconds have gone by.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_option")]
+    #[schema(maximum = 31_622_400_000_u64)]
     delay_ms: Option<u64>,
     /// It begins when these tasks of yours have ended, however they did: at most 64 ids.
     #[serde(default)]
+    #[schema(value_type = Vec<schema::TaskId>, max_items = 64)]
     after: Vec<String>,
     /// Its words are never an order about tasks ("cancel that"): for front ends that only pass on.
     #[serde(default)]
     verbatim: bool,
     /// Your id for the message: sent again, it is acknowledged again and not run again. Also as `Idempotency-Key`.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
     client_id: Option<String>,
 }
 
@@ -91,6 +101,7 @@ pub struct Feeling {
     /// `neutral`, `frustrated`, `stressed`, `happy`, `tired` or `curious`, or a common recogniser's word for one of these.
     name: String,
     /// How sure that is, from 0 to 1.
+    #[schema(minimum = 0, maximum = 1)]
     intensity: f32,
 }
 
@@ -98,29 +109,30 @@ pub struct Feeling {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Wait {
-    /// Wait so many seconds for the answer.
+    /// Wait so many seconds for the answer: at most `doors.wait_s_max` of the configuration, 600 by default.
+    #[param(maximum = 600)]
     wait: Option<u64>,
 }
 
 /// The message is stored and will get exactly one answer or one visible failure.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Accepted {
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
     /// Where it is in the log: stream after here for its answer.
     seq: u64,
     /// It had come before.
     repeated: bool,
     /// The class that it got.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Priority)]
     priority: Priority,
     /// It is an order about tasks: carried out at once, without a model.
     is_order: bool,
     /// Equal work waits as this task: its answer is this one's answer too.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::TaskId>)]
     same_as: Option<TaskId>,
     /// Its place in the queue, from 1; absent for a repeat, an order and what steers a turn.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +167,7 @@ impl From<Submitted> for Accepted {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Ending {
     /// `completed`, `failed` or `cancelled`.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskState)]
     status: TaskState,
     /// What Annie says.
     answer: String,
@@ -203,7 +215,7 @@ impl Ending {
 /// Send a message.
 #[utoipa::path(
     post, path = "/api/v1/messages", tag = "chat", request_body = NewMessage,
-    params(Wait, ("Idempotency-Key" = Option<String>, Header, description = "Your id for the message")),
+    params(Wait),
     responses(
         (status = 202, body = Accepted, description = "Stored; the answer comes on the conversation's stream"),
         (status = 200, body = Accepted, description = "Stored and, with `wait`, ended"),

@@ -17,6 +17,7 @@ mod operations;
 mod page;
 mod problem;
 mod scheduler;
+mod schema;
 mod serve;
 mod skills;
 mod status;

@@ -20,6 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     extract::Args,
     problem::Problem,
+    schema,
     stream::{KEEP_ALIVE, RETRY, last_event_id, unbuffered},
 };
 use crate::{
@@ -35,7 +36,7 @@ pub struct Notice {
     id: u64,
     text: String,
     /// About which tasks.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<schema::TaskId>)]
     task_ids: Vec<TaskId>,
     /// RFC 3339.
     at: String,
@@ -94,10 +95,10 @@ pub struct NoticesFrom {
 /// Your notifications from a place on, then as they come.
 #[utoipa::path(
     get, path = "/api/v1/notifications/stream", tag = "chat",
-    params(NoticesFrom, ("Last-Event-ID" = Option<u64>, Header, description = "As `after`")),
+    params(NoticesFrom, ("Last-Event-ID" = u64, Header, description = "As `after`")),
     responses(
-        (status = 200, content_type = "text/event-stream", body = String,
-            description = "`id` is the place, `event` is `notification`, `data` the notification as JSON on one line"),
+        (status = 200, content_type = "text/event-stream", body = schema::SentNotice,
+            description = "`id` is the place, `event` is `notification`, `data` a `Notice` as JSON on one line"),
         (status = "default", body = Problem, description = "A problem"),
     )
 )]

@@ -1,5 +1,7 @@
-//! The description of the native interface, made from the handlers. `docs/openapi.json` is its golden copy: a change of the
-//! interface is seen in review.
+//! The description of the interface, made from the handlers and from the table of what each route asks of its caller.
+//! `docs/openapi.json` is its golden copy: a change of the interface is seen in review.
+
+mod chat;
 
 use std::sync::LazyLock;
 
@@ -7,6 +9,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
+use serde_json::{Map, Value, json};
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -14,6 +17,12 @@ use utoipa::{
         security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
+
+use super::{
+    problem::PROBLEM_JSON,
+    schema::{Draft, Event, Reset, StreamData, StreamError, VISIBLE},
+};
+use crate::auth::{self, Need};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +32,17 @@ use utoipa::{
             OpenAI-compatible `/v1`, and gRPC (`annie.v1`, with reflection) on the same port.",
         license(name = "Apache-2.0")
     ),
+    servers((url = "/", description = "This server")),
+    tags(
+        (name = "chat", description = "Messages, conversations, their streams, and what users are told beside them"),
+        (name = "jobs", description = "Tasks, long-running operations and dead letters"),
+        (name = "skills", description = "What agents can do"),
+        (name = "operations", description = "The living actors, the queue, the voice gate, the breakers: for operators"),
+        (name = "keys", description = "Who may do what"),
+        (name = "health", description = "For load balancers, service managers and Prometheus"),
+        (name = "openai", description = "For clients of OpenAI's")
+    ),
+    components(schemas(Event, Draft, Reset, StreamError, StreamData)),
     modifiers(&Keys)
 )]
 struct Head;
@@ -44,11 +64,135 @@ pub(super) fn head() -> Document {
 
 /// The whole description.
 #[must_use]
-pub fn document() -> Document {
-    super::api().into_openapi()
+pub fn document() -> Value {
+    let mut document = super::api().into_openapi();
+    document.merge(chat::Routes::openapi());
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    bound_integers(&mut document);
+    if let Some(Value::Array(parts)) = document.pointer_mut("/components/schemas/Accepted/allOf") {
+        // How it ended is among the other fields, or is not: a flattened `Option` is described as null.
+        parts.retain(|part| part.get("oneOf").is_none());
+        parts.push(json!({ "anyOf": [{ "$ref": "#/components/schemas/Ending" }, { "type": "object" }] }));
+    }
+    for (path, operations) in objects(&mut document["paths"]) {
+        for (method, operation) in objects(operations) {
+            finish(&path, &method, operation);
+        }
+    }
+    let schemas = &mut document["components"]["schemas"];
+    for (schema, property, pattern) in TEXTS {
+        schemas[schema]["properties"][property]["pattern"] = json!(pattern);
+    }
+    schemas["NewMessage"]["not"] = contradictions();
+    // An event may have the fields of a draft too.
+    if let Some(kinds) = schemas["StreamData"].as_object_mut()
+        && let Some(any) = kinds.remove("oneOf")
+    {
+        kinds.insert("anyOf".to_owned(), any);
+    }
+    for (sent, data) in [("SentEvent", "StreamData"), ("SentNotice", "Notice")] {
+        let described = &mut schemas[sent]["properties"]["data"];
+        described["contentMediaType"] = json!("application/json");
+        described["contentSchema"] = json!({ "$ref": format!("#/components/schemas/{data}") });
+    }
+    document
 }
 
-static TEXT: LazyLock<String> = LazyLock::new(|| document().to_pretty_json().unwrap_or_default());
+/// The members of an object.
+fn objects(value: &mut Value) -> impl Iterator<Item = (String, &mut Value)> {
+    value.as_object_mut().into_iter().flatten().map(|(name, value)| (name.clone(), value))
+}
+
+/// Texts that have no control characters.
+const PLAIN: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
+/// Texts that are not blank.
+const NOT_BLANK: &str = "[^\\s\\u0085\\u00a0]";
+/// What texts of requests hold besides their length.
+const TEXTS: [(&str, &str, &str); 7] = [
+    ("NewMessage", "text", NOT_BLANK),
+    ("NewMessage", "conversation_key", PLAIN),
+    ("NewMessage", "client_id", PLAIN),
+    ("NewMessage", "name", PLAIN),
+    ("KeyWish", "name", VISIBLE),
+    ("Hold", "holder", PLAIN),
+    ("Release", "holder", PLAIN),
+];
+
+/// What a message cannot ask for at once.
+fn contradictions() -> Value {
+    let given = |names: &[&str]| {
+        let properties: Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({ "not": { "type": "null" } }))).collect();
+        json!({ "required": names, "properties": properties })
+    };
+    let steered = |name: &str, value: Value| json!({ "required": ["steer", name], "properties": { "steer": { "const": true }, name: value } });
+    json!({ "anyOf": [
+        given(&["conversation_id", "conversation_key"]),
+        given(&["not_before", "delay_ms"]),
+        steered("not_before", json!({ "type": "string" })),
+        steered("delay_ms", json!({ "type": "integer" })),
+        steered("after", json!({ "minItems": 1 })),
+        { "required": ["priority"], "properties": { "priority": { "const": "realtime" }, "source": { "type": "null" } } },
+    ] })
+}
+
+/// What is the same for every operation: its key, as the table of the routes says; the type of its problems; and header
+/// parameters, which are texts and never null.
+fn finish(path: &str, method: &str, operation: &mut Value) {
+    match rule(method, path) {
+        Some(Need::Nothing | Need::OperationKey) => operation["security"] = json!([]),
+        Some(Need::LocalOr(_)) => operation["security"] = json!([{}, { "key": [] }]),
+        Some(Need::AnyKey | Need::Scope(_)) | None => {}
+    }
+    if !path.starts_with("/v1/")
+        && let Some(Value::Object(content)) = operation.pointer_mut("/responses/default/content")
+        && let Some(problem) = content.remove("application/json")
+    {
+        content.insert(PROBLEM_JSON.to_owned(), problem);
+    }
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
+        if parameter["in"] == "header" {
+            parameter["required"] = json!(false);
+        }
+        if let Some(Value::Array(kinds)) = parameter.pointer_mut("/schema/type") {
+            kinds.retain(|kind| kind != "null");
+        }
+    }
+    for (_, response) in operation.get_mut("responses").into_iter().flat_map(objects) {
+        // OpenAPI wants a description of each.
+        if let Some(response) = response.as_object_mut() {
+            response.entry("description").or_insert(json!(""));
+        }
+    }
+}
+
+/// The need of a documented route. The table has the router's wild cards.
+pub(super) fn rule(method: &str, path: &str) -> Option<Need> {
+    auth::need(&method.to_uppercase(), path).or_else(|| auth::need(&method.to_uppercase(), &path.replace('{', "{*")))
+}
+
+/// Says how large unsigned integers may be, which the formats of OpenAPI cannot.
+fn bound_integers(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let is_unsigned = object.get("minimum").and_then(Value::as_i64).is_some_and(|least| least >= 0);
+            let is_integer = object.get("type").is_some_and(|kind| {
+                kind == "integer" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "integer"))
+            });
+            if is_unsigned && is_integer {
+                let format = object.remove("format");
+                let most = if format == Some(json!("int32")) { u64::from(u32::MAX) } else { u64::MAX };
+                object.entry("maximum").or_insert(json!(most));
+            }
+            object.values_mut().for_each(bound_integers);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound_integers),
+        _ => {}
+    }
+}
+
+static TEXT: LazyLock<String> = LazyLock::new(|| serde_json::to_string_pretty(&document()).unwrap_or_default());
 
 /// `GET /api/openapi.json`.
 pub async fn json() -> Response {

@@ -19,6 +19,7 @@ use super::{
     extract::{Args, Body, Id, header_text, page_of},
     messages::Accepted,
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::{Caller, bearer},
@@ -32,12 +33,12 @@ const KEY_HEADER: &str = "x-operation-key";
 /// An operation.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LongOperation {
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::OperationId)]
     id: OperationId,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
     /// The task whose skill started it.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     task_id: TaskId,
     skill: String,
     /// Whether its result is awaited.
@@ -50,7 +51,7 @@ pub struct LongOperation {
     expires_at: String,
     /// The task that told of its result or of its end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<schema::TaskId>)]
     closed_by: Option<TaskId>,
     /// RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +111,7 @@ pub async fn list_operations(
 
 /// One operation.
 #[utoipa::path(
-    get, path = "/api/v1/operations/{id}", tag = "jobs", params(("id" = String, Path)),
+    get, path = "/api/v1/operations/{id}", tag = "jobs", params(("id" = schema::OperationId, Path)),
     responses((status = 200, body = LongOperation), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_operation(
@@ -124,7 +125,7 @@ pub async fn get_operation(
 /// What whoever brings the result needs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResultKey {
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::OperationId)]
     id: OperationId,
     /// Opens this operation and nothing else. A secret.
     key: String,
@@ -134,7 +135,7 @@ pub struct ResultKey {
 
 /// An operation's key.
 #[utoipa::path(
-    get, path = "/api/v1/operations/{id}/key", tag = "jobs", params(("id" = String, Path)),
+    get, path = "/api/v1/operations/{id}/key", tag = "jobs", params(("id" = schema::OperationId, Path)),
     responses((status = 200, body = ResultKey), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_operation_key(
@@ -166,7 +167,7 @@ pub struct NewResult {
 #[utoipa::path(
     post, path = "/api/v1/resume/{id}", tag = "jobs", request_body = NewResult, security(("key" = [])),
     params(
-        ("id" = String, Path),
+        ("id" = schema::OperationId, Path),
         ("X-Operation-Key" = Option<String>, Header, description = "The operation's key, if not as a bearer token"),
     ),
     responses((status = 200, body = Accepted), (status = "default", body = Problem, description = "A problem"))

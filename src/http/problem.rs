@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The type of every error body of `/api`.
-const PROBLEM_JSON: &str = "application/problem+json";
+pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// Which shape an error takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    extract::{Body, Name},
+    extract::{Body, Name, whole},
     problem::Problem,
 };
 use crate::{
@@ -32,8 +32,10 @@ pub struct Hold {
     #[serde(default)]
     backend: String,
     /// Who holds it; the same again renews.
+    #[schema(min_length = 1, max_length = 128)]
     holder: String,
     /// For how long unless renewed: 500 to 60000; less or more is taken as the nearest of these.
+    #[serde(deserialize_with = "whole")]
     ttl_ms: u64,
 }
 
@@ -64,6 +66,7 @@ pub struct Release {
     #[serde(default)]
     backend: String,
     /// Who held it.
+    #[schema(min_length = 1, max_length = 128)]
     holder: String,
 }
 

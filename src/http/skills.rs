@@ -9,6 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     extract::{Args, Name},
     problem::Problem,
+    schema,
 };
 use crate::{
     door::{AppState, unknown_skill},
@@ -25,7 +26,7 @@ pub struct Skill {
     /// One line of usage.
     synopsis: String,
     /// What a repetition would mean: `read`, `idempotent` or `once`.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Effect)]
     effect: Effect,
     /// Whether it reaches outside the machine.
     external: bool,

@@ -23,6 +23,7 @@ use utoipa::IntoParams;
 use super::{
     extract::{Args, Id, header_text},
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::Caller,
@@ -42,16 +43,17 @@ pub struct StreamArgs {
     /// The last place that you have; also as `Last-Event-ID`. 0 is the beginning.
     after: Option<u64>,
     /// Ends the stream after this task's final event.
+    #[param(value_type = Option<schema::TaskId>)]
     task: Option<String>,
 }
 
 /// A conversation's events from a place on, then live, with drafts (`event: draft`) in between.
 #[utoipa::path(
     get, path = "/api/v1/conversations/{id}/stream", tag = "chat",
-    params(("id" = String, Path), StreamArgs, ("Last-Event-ID" = Option<u64>, Header, description = "As `after`")),
+    params(("id" = schema::ConversationId, Path), StreamArgs, ("Last-Event-ID" = u64, Header, description = "As `after`")),
     responses(
-        (status = 200, content_type = "text/event-stream", body = String,
-            description = "`id` is the place, `event` the kind, `data` the event as JSON on one line"),
+        (status = 200, content_type = "text/event-stream", body = schema::SentEvent,
+            description = "`id` is the place, `event` the kind, `data` a `StreamData` as JSON on one line"),
         (status = "default", body = Problem, description = "A problem"),
     )
 )]

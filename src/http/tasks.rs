@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     extract::{Args, Body, Id, page_of},
     problem::Problem,
+    schema,
 };
 use crate::{
     auth::Caller,
@@ -23,14 +24,14 @@ use crate::{
 /// A task.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Task {
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskId)]
     id: TaskId,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::ConversationId)]
     conversation_id: ConversationId,
     /// `queued`, `running`, `suspended`, `completed`, `failed` or `cancelled`.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::TaskState)]
     status: TaskState,
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::Priority)]
     priority: Priority,
     /// The door it came through.
     source: String,
@@ -108,7 +109,7 @@ pub async fn list_tasks(
 
 /// One task.
 #[utoipa::path(
-    get, path = "/api/v1/tasks/{id}", tag = "jobs", params(("id" = String, Path)),
+    get, path = "/api/v1/tasks/{id}", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = Task), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn get_task(State(state): State<AppState>, caller: Caller, Id(id): Id<TaskId>) -> Result<Json<Task>, Fault> {
@@ -124,7 +125,7 @@ pub struct CancelledTask {
 
 /// Cancel a task.
 #[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
+    post, path = "/api/v1/tasks/{id}/cancel", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = CancelledTask), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn cancel_task(
@@ -150,7 +151,7 @@ async fn control(state: &AppState, caller: &Caller, id: TaskId, what: Control) -
 
 /// Hold a task back: no further round of it starts until it may go on. The round under way ends as it would.
 #[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/suspend", tag = "jobs", params(("id" = String, Path)),
+    post, path = "/api/v1/tasks/{id}/suspend", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn suspend_task(
@@ -163,7 +164,7 @@ pub async fn suspend_task(
 
 /// Let a task go on that was held back.
 #[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/continue", tag = "jobs", params(("id" = String, Path)),
+    post, path = "/api/v1/tasks/{id}/continue", tag = "jobs", params(("id" = schema::TaskId, Path)),
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn continue_task(
@@ -179,13 +180,13 @@ pub async fn continue_task(
 #[serde(deny_unknown_fields)]
 pub struct NewPriority {
     /// `high`, `normal`, `low` or `background`.
-    #[schema(value_type = String)]
+    #[schema(value_type = schema::QueuedPriority)]
     priority: Priority,
 }
 
 /// Give a task another class.
 #[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/priority", tag = "jobs", params(("id" = String, Path)), request_body = NewPriority,
+    post, path = "/api/v1/tasks/{id}/priority", tag = "jobs", params(("id" = schema::TaskId, Path)), request_body = NewPriority,
     responses((status = 200, body = ControlledTask), (status = "default", body = Problem, description = "A problem"))
 )]
 pub async fn set_priority(

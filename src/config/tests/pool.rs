@@ -117,7 +117,7 @@ fn a_pool_key_that_does_not_fit_is_named_with_its_place() {
         (server("kind = \"magic\""), "annie.toml:5:8: `backend.0.kind`: unknown variant `magic`".to_owned()),
         (
             program("program = \"true\"").replacen("program = \"/bin/true\"\n", "", 1),
-            "annie.toml:4:1: `backend.0`: program \"true\" is not a whole path".to_owned(),
+            "annie.toml:5:1: `backend.0.program`: program \"true\" is not a whole path".to_owned(),
         ),
         (
             program("api_key_env = \"K\""),

@@ -1,0 +1,43 @@
+//! What no setting may be, whatever its type: a text with a NUL, an empty path, address or key, a limit of zero.
+
+use toml::{Table, Value};
+
+use super::{layers::leaves, typed::KeyError};
+
+/// Settings whose empty text means nothing that could work. To have the default, a setting is left out.
+const NOT_EMPTY: [&str; 9] =
+    ["url_file", "url_env", "api_key", "api_key_file", "api_key_env", "key", "key_file", "proxy", "timezone"];
+
+/// Every value of a configuration that can never work.
+pub(super) fn problems(table: &Table) -> Vec<KeyError> {
+    leaves(table).iter().filter_map(|path| problem(path, value_at(table, path)?)).collect()
+}
+
+fn problem(path: &[String], value: &Value) -> Option<KeyError> {
+    let parts: Vec<&str> = path.iter().map(String::as_str).collect();
+    if has_nul(value) {
+        return Some(KeyError::value(&parts, "it has a NUL character", "remove it"));
+    }
+    let is_empty = value.as_str().is_some_and(|text| text.trim().is_empty());
+    let key = parts.last()?;
+    let must_say = NOT_EMPTY.contains(key) || parts == ["data", "folder"] || parts == ["client", "url"];
+    (is_empty && must_say).then(|| KeyError::value(&parts, "it is empty", "give a value, or leave it out"))
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Table(table) => table.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        _ => false,
+    }
+}
+
+fn value_at<'a>(table: &'a Table, path: &[String]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(table.get(first)?, |value, part| match value {
+        Value::Table(table) => table.get(part),
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
