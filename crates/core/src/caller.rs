@@ -123,6 +123,9 @@ pub struct CallOptions {
     /// Whether one reply may have several calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
+    /// The messages and tools of the round are the caller's, not Annie's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_thread: bool,
 }
 
 impl CallOptions {
@@ -210,6 +213,7 @@ mod tests {
                 format: Some(AnswerFormat::JsonObject),
                 tool_choice: Some(ToolChoice::Tool("add".into())),
                 parallel_tool_calls: Some(false),
+                is_thread: false,
             },
             instructions: "Be brief.".into(),
             thread: Some(Thread { messages: vec![Message::user("hi")], ..Thread::default() }),

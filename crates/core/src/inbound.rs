@@ -84,6 +84,18 @@ impl Inbound {
         self.request.as_ref()?.thread.as_ref()
     }
 
+    /// Whether a program reads the answer: it asked for a form, or it keeps the conversation and no skill of ours runs in it.
+    #[must_use]
+    pub fn is_for_a_program(&self) -> bool {
+        self.format().is_some() || self.thread().is_some_and(|thread| !thread.with_skills)
+    }
+
+    /// Whether the caller set the longest reply itself.
+    #[must_use]
+    pub fn sets_length(&self) -> bool {
+        self.options().is_some_and(|options| options.sampling.output_tokens_max.is_some())
+    }
+
     /// The form that the answer must have.
     #[must_use]
     pub fn format(&self) -> Option<&AnswerFormat> {

@@ -64,12 +64,11 @@ impl Chunks {
                 self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
             }
             EventBody::AgentReported { report } => self.reasoning(format!("{agent}: {}\n", report.status.as_str())),
-            EventBody::Failed { .. } => self.fail(&failed(&event.body)),
-            body => {
-                if let Some(answer) = Answer::of(body) {
-                    self.finish(&answer);
-                }
-            }
+            body => match Answer::of(body) {
+                Some(answer) => self.finish(&answer),
+                None if body.is_final() => self.fail(&failed(body)),
+                None => {}
+            },
         }
     }
 

@@ -121,10 +121,14 @@ pub struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     /// Nothing if the turn failed.
-    pub const fn of(body: &'a EventBody) -> Option<Self> {
+    pub fn of(body: &'a EventBody) -> Option<Self> {
         match body {
             EventBody::Answered { text, calls, finish, usage, .. } => {
                 Some(Self { text: text.as_str(), calls: calls.as_slice(), finish: *finish, usage: Some(usage) })
+            }
+            // Their libraries know this as the reason of an end, not as an error.
+            EventBody::Failed { code, .. } if code == "model_content" => {
+                Some(Self { text: "", calls: &[], finish: Finish::ContentFilter, usage: None })
             }
             EventBody::Cancelled { text } => {
                 Some(Self { text: text.as_str(), calls: &[], finish: Finish::Stop, usage: None })

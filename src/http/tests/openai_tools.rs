@@ -90,6 +90,21 @@ async fn a_finish_reason_and_the_cost_are_those_of_the_model() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_withheld_or_cut_before_it_began_says_so() {
+    for (finish, word, status) in
+        [(Finish::ContentFilter, "content_filter", "content_filter"), (Finish::Length, "length", "max_output_tokens")]
+    {
+        let server = Server::start(ScriptedModel::new(move |_, _| Ok(ModelReply { finish, ..says("") }))).await;
+        let (code, done) = server.post(CHAT, ask(json!({"max_tokens": 1}))).await;
+        assert_eq!((code, &done["choices"][0]["finish_reason"]), (200, &json!(word)), "{done}");
+        let asked = json!({"model": "annie", "input": "hi", "max_output_tokens": 1});
+        let (code, done) = server.post(RESPONSES, asked).await;
+        assert_eq!((code, &done["incomplete_details"]["reason"]), (200, &json!(status)), "{done}");
+        assert_eq!((&done["status"], server.model.call_count()), (&json!("incomplete"), 2), "asked once each");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_in_a_form_is_asked_for_once_more_and_else_fails_honestly() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
     let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});

@@ -54,6 +54,10 @@ def reply(request):
     said = [text_of(m) for m in messages if m["role"] == "user"]
     if schema is not None:
         return json.dumps(example(schema)), []
+    names = {t["function"]["name"] for t in tools}
+    if "get_skill" in names:
+        # Annie's own tools: this model answers without them.
+        tools = []
     fresh = [t["function"] for t in tools if t["function"]["name"] not in called]
     # A tool that takes the final answer comes last.
     fresh.sort(key=lambda f: "final" in f["name"] or "Answer" in f["name"])

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::{
     conversation::Turn,
     resolve,
-    run::{AgentRun, Ending, OpenCall, Phase},
+    run::{AgentRun, Ending, OpenCall, Phase, Reply},
 };
 use crate::{
     caller::{AnswerFormat, Thread, ToolChoice},
     event::{Action, ResolvedCall},
     json_schema,
-    message::{CacheTtl, Message, ModelReply, ModelRequest, SystemPart, ToolCall},
+    message::{CacheTtl, Finish, Message, ModelReply, ModelRequest, SystemPart, ToolCall},
     skill::SkillSet,
 };
 
@@ -44,6 +44,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
             request.tools.retain(|t| thread.tool(&t.name).is_none());
             request.tools.extend(tools);
         } else {
+            request.options.is_thread = true;
             request.system = vec![own];
             request.tools = tools.collect();
         }
@@ -141,7 +142,26 @@ impl AgentRun {
     }
 }
 
+impl AgentRun {
+    /// Ends with the empty reply of a model that used up its tokens before it said anything.
+    fn ends_cut(&mut self, reply: &Reply<'_>) {
+        self.usage.add(reply.usage);
+        self.finish = reply.finish;
+        self.end(Ending::Said(String::new()));
+    }
+}
+
 impl Turn {
+    /// Takes an empty reply that was cut by the caller's own limit: asking again would be cut again. False if it is another.
+    pub(super) fn takes_as_cut(&mut self, reply: &Reply<'_>) -> bool {
+        let is_empty = reply.calls.is_empty() && reply.text.trim().is_empty();
+        let is_cut = self.inbound.sets_length() && is_empty && reply.finish == Finish::Length;
+        if is_cut {
+            self.main.ends_cut(reply);
+        }
+        is_cut
+    }
+
     /// The form that the answer must have.
     pub(super) fn format(&self) -> Option<&AnswerFormat> {
         self.inbound.format()

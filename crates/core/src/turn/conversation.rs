@@ -335,7 +335,7 @@ impl Conversation {
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits);
         main.known = opening.receipts;
-        main.takes_cuts = inbound.request.is_some();
+        main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
         self.turns.push(Turn {
             task,
             inbound,

@@ -154,6 +154,9 @@ impl Turn {
             return;
         }
         self.waited_for.clear();
+        if self.takes_as_cut(reply) {
+            return;
+        }
         if self.main.acts() && reply.calls.is_empty() {
             // Nobody but the program itself says what it did.
             self.main.done.push(format!("a program's work: {}", first_line(reply.text)));

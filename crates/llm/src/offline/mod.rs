@@ -42,6 +42,10 @@ use turn::Turn;
 /// The planner's name, in events and in `/v1/models`.
 pub const OFFLINE_ID: &str = "offline-planner";
 
+/// Said to a program that brings tools of its own.
+const CALLERS_TOOLS: &str = "I am Annie's offline planner, not a language model: I cannot use the tools of another program. Configure a \
+     language model for that.";
+
 /// A deterministic planner that stands in for a model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OfflinePlanner;
@@ -56,6 +60,10 @@ impl OfflinePlanner {
     /// The reply to a request. Pure.
     #[must_use]
     pub fn plan(&self, request: &ModelRequest) -> ModelReply {
+        if request.options.is_thread && !request.tools.is_empty() {
+            let (model, text) = (OFFLINE_ID.to_owned(), CALLERS_TOOLS.to_owned());
+            return ModelReply { model, text, declined: true, ..ModelReply::default() };
+        }
         let catalog = Catalog::of(request);
         let has = |name: &str| request.tools.iter().any(|t| t.name == name);
         let turn = |is_mission| Turn::read(request, is_mission);

@@ -58,12 +58,11 @@ impl Events {
             EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => {
                 self.writer.again();
             }
-            EventBody::Failed { .. } => self.fail(&failed(&event.body)),
-            body => {
-                if let Some(answer) = Answer::of(body) {
-                    self.finish(&answer);
-                }
-            }
+            body => match Answer::of(body) {
+                Some(answer) => self.finish(&answer),
+                None if body.is_final() => self.fail(&failed(body)),
+                None => {}
+            },
         }
     }
 

@@ -179,6 +179,24 @@ fn a_form_that_the_model_never_meets_is_an_honest_failure() {
 }
 
 #[test]
+fn an_empty_answer_that_the_callers_own_limit_cut_is_its_answer() {
+    let mut w = World::new();
+    let sampling = Sampling { output_tokens_max: Some(1), ..Sampling::default() };
+    let task = w.receive(asked(CallOptions { sampling, ..CallOptions::default() }, None));
+    w.replies_with(&ModelReply { finish: Finish::Length, ..reply("", &[]) });
+    assert_eq!(answer(&w, task), (String::new(), Vec::new(), Finish::Length));
+    assert!(w.conv.is_idle());
+}
+
+#[test]
+fn an_answer_that_the_provider_withholds_is_not_asked_for_again() {
+    let mut w = World::new();
+    let task = w.say("Something unspeakable");
+    w.replies_with(&ModelReply { finish: Finish::ContentFilter, ..reply("", &[]) });
+    assert_eq!(answer(&w, task).2, Finish::ContentFilter);
+}
+
+#[test]
 fn an_answer_that_was_cut_is_given_as_it_is_with_its_reason() {
     let mut w = World::new();
     let task = formed(&mut w);

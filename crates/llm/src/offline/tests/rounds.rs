@@ -420,3 +420,26 @@ async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
     assert_eq!((reply.finish, reply.model.as_str()), (Finish::Stop, planner.id()));
     assert!(reply.text.contains(WHO));
 }
+
+#[test]
+fn a_programs_own_tools_are_declined_and_not_guessed_at() {
+    let tool = annie_core::message::ToolDef {
+        name: "get_weather".to_owned(),
+        description: "The weather of a city.".to_owned(),
+        parameters: serde_json::json!({"type": "object", "properties": {"city": {"type": "string"}}}),
+        strict: false,
+    };
+    let request = annie_core::message::ModelRequest {
+        model: None,
+        system: vec![],
+        messages: vec![Message::user("What is the weather in Prague?")],
+        stable_messages: 0,
+        tools: vec![tool],
+        output_tokens_max: 10,
+        session_id: String::new(),
+        priority: 0,
+        options: annie_core::caller::CallOptions { is_thread: true, ..Default::default() },
+    };
+    let reply = OfflinePlanner::new().plan(&request);
+    assert!(reply.declined && reply.tool_calls.is_empty() && reply.text.contains("not a language model"), "{reply:?}");
+}

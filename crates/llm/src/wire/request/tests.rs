@@ -216,6 +216,7 @@ fn options() -> CallOptions {
         format: Some(AnswerFormat::JsonObject),
         tool_choice: Some(ToolChoice::Tool("get_skill".into())),
         parallel_tool_calls: Some(false),
+        is_thread: false,
     }
 }
 
