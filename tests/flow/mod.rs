@@ -11,6 +11,7 @@ mod letters;
 mod load;
 mod metrics;
 mod notifications;
+mod openai;
 mod operations;
 mod postgres;
 mod programs;

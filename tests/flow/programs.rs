@@ -190,6 +190,20 @@ async fn program_that_exits_127_after_its_effect_is_not_run_again_and_its_user_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_is_given_no_request_with_tools_of_the_client_or_a_format() {
+    let programmed = Programmed::start("echo done").await;
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    for (field, value) in [("tools", tools), ("response_format", json!({"type": "json_object"}))] {
+        let mut body = json!({"model": "annie", "messages": [{"role": "user", "content": "x"}]});
+        body[field] = value;
+        let (status, error) = programmed.server.post("/v1/chat/completions", &body).await.expect("answered");
+        let message = error["error"]["message"].as_str().unwrap_or_default();
+        assert!(status >= 400 && message.contains("No language model here"), "{error}");
+    }
+    assert_eq!(programmed.effects(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancel_after_the_effect_of_a_program_says_what_may_have_happened() {
     let programmed = Programmed::start("exec tail -f /dev/null").await;
     let said = programmed.say(&json!({"text": "commit what has changed"})).await;

@@ -1,9 +1,9 @@
 //! Which backends may run a turn's rounds, worked out once when it begins and recorded with the reasons (S3 10.3).
 
 use annie_core::{
-    context::tokens_of,
+    caller::Thread,
+    context::tokens,
     event::{EventBody, Inbound},
-    message::Message,
     route::{Asked, choose},
 };
 
@@ -26,13 +26,12 @@ pub(crate) struct Routed {
 
 pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
     let routing = &wiring.routing;
-    let text = Message::user(inbound.text.clone());
     let asked = Asked {
         text: &inbound.text,
         source: &inbound.source,
         priority: inbound.priority,
         skills: &[],
-        tokens_estimate: tokens_of(std::slice::from_ref(&text)),
+        tokens_estimate: tokens(inbound.thread().map_or(inbound.text.len(), Thread::len_bytes)),
         private: inbound.private,
     };
     // What works by itself takes neither tools nor a form for its answer.
