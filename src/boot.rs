@@ -72,6 +72,8 @@ pub enum BootError {
 }
 
 /// How long a stop waits for the database to say what it holds.
+/// How often the folder's mark is brought up to date.
+const MARK_EVERY: Duration = Duration::from_secs(30);
 const MARK_WAIT: Duration = Duration::from_secs(1);
 
 /// A kernel that runs, and what it runs on.
@@ -250,6 +252,9 @@ async fn check_mark(config: &Config, store: &dyn Store, folder: &Path) -> Result
         store.close().await;
         return Err(BootError::Emptied { folder: folder.to_owned(), missing });
     }
+    if let Some(until) = Mark::read(folder).lost_until(found) {
+        tracing::error!(%until, "the end of the log is lost: events up to this time were stored here; see docs/operating.md");
+    }
     found.write(folder);
     Ok(())
 }
@@ -264,6 +269,25 @@ impl Assembled {
             Arc::new(move || {
                 let watch = catalog.clone().watch();
                 Box::pin(async move { watch.await.map_err(|e| e.to_string()) })
+            }),
+        );
+    }
+
+    /// Keeps the folder's mark current, so that a lost end of the log is noticed after a crash.
+    pub fn keep_mark(&self) {
+        let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
+        self.kernel.run_resource(
+            "mark",
+            Arc::new(move || {
+                let (kernel, folder) = (kernel.clone(), folder.clone());
+                Box::pin(async move {
+                    loop {
+                        tokio::time::sleep(MARK_EVERY).await;
+                        if let Ok(found) = Mark::of(kernel.store().as_ref()).await {
+                            found.write(&folder);
+                        }
+                    }
+                })
             }),
         );
     }

@@ -21,6 +21,9 @@ pub struct Mark {
     pub keys: bool,
     /// Conversations.
     pub conversations: bool,
+    /// The time of the newest event, in microseconds since 1970; 0 if there was none. Written every half minute of work: a
+    /// database whose newest event is older has lost the end of its log, as with a truncated write-ahead log.
+    pub newest_event_us: i64,
 }
 
 impl Mark {
@@ -29,15 +32,18 @@ impl Mark {
     /// # Errors
     /// If it cannot be read.
     pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
-        let conversations = !store.conversations(Scope::Operator, Micros(i64::MAX), 1).await?.is_empty();
-        Ok(Self { keys: !store.keys().await?.is_empty(), conversations })
+        let newest = store.conversations(Scope::Operator, Micros(i64::MAX), 1).await?;
+        let newest_event_us = newest.first().map_or(0, |row| row.updated_at.0);
+        Ok(Self { keys: !store.keys().await?.is_empty(), conversations: !newest.is_empty(), newest_event_us })
     }
 
     /// What a folder says. A mark that cannot be read counts as one of a full database: damage must not open anything.
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         match std::fs::read(folder.join(MARK_FILE)) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or(Self { keys: true, conversations: true }),
+            Ok(text) => {
+                serde_json::from_slice(&text).unwrap_or(Self { keys: true, conversations: true, newest_event_us: 0 })
+            }
             Err(_) => Self::default(),
         }
     }
@@ -68,6 +74,12 @@ impl Mark {
         Self { keys: true, ..Self::read(folder) }.write(folder);
     }
 
+    /// Until when events were stored here that a database no longer has; nothing if it has them.
+    #[must_use]
+    pub fn lost_until(self, found: Self) -> Option<Micros> {
+        (found.newest_event_us < self.newest_event_us).then_some(Micros(self.newest_event_us))
+    }
+
     /// What is missing in a database, seen from the mark of its folder.
     #[must_use]
     pub fn missing_in(self, found: Self) -> Option<&'static str> {
@@ -88,11 +100,13 @@ mod tests {
     fn mark_survives_its_file_and_a_damaged_one_counts_as_full() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Mark::read(folder.path()), Mark::default());
-        let mark = Mark { keys: false, conversations: true };
+        let mark = Mark { keys: false, conversations: true, newest_event_us: 7 };
         mark.write(folder.path());
         assert_eq!(Mark::read(folder.path()), mark);
         Mark::note_keys(folder.path());
-        assert_eq!(Mark::read(folder.path()), Mark { keys: true, conversations: true });
+        assert_eq!(Mark::read(folder.path()), Mark { keys: true, ..mark });
+        assert_eq!(mark.lost_until(Mark { newest_event_us: 6, ..mark }), Some(Micros(7)));
+        assert_eq!(mark.lost_until(mark), None);
         std::fs::write(folder.path().join(MARK_FILE), "{").unwrap();
         assert_eq!(Mark::read(folder.path()).missing_in(Mark::default()), Some("API keys and conversations"));
     }

@@ -116,3 +116,35 @@ async fn an_event_that_cannot_be_read_is_named_never_deleted_and_its_neighbours_
     let (status, said) = server.post("/api/v1/messages?wait=20", &well).await.expect("answered");
     assert_eq!((status, said["status"].as_str()), (200, Some("completed")), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_finds_a_lost_end_of_the_log_and_the_next_start_says_so() {
+    let (folder, _) = used().await;
+    let (database, earlier) = (folder.path().join("annie.db"), folder.path().join("earlier.db"));
+    std::fs::copy(&database, &earlier).expect("copied");
+    let mut server = Server::start(folder.path(), &[], &[]).await;
+    let body = json!({"text": "what time is it?", "conversation_key": "later"});
+    assert_eq!(server.post("/api/v1/messages?wait=20", &body).await.expect("answered").0, 200);
+    server.stop().await;
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    assert_eq!((exit, of(&found, "database file")[0]["state"].as_str()), (0, Some("ok")), "{found:#?}");
+    std::fs::copy(&earlier, &database).expect("copied back");
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    let lost = of(&found, "log").into_iter().find(|f| f["state"] == "fault").expect("a fault");
+    assert!(lost["detail"].as_str().is_some_and(|d| d.contains("the end is lost")), "{lost}");
+    assert_eq!(exit, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_check_reads_every_page_of_the_database_file() {
+    let (folder, _) = used().await;
+    let file = folder.path().join("annie.db");
+    let mut bytes = std::fs::read(&file).expect("the database");
+    // The header of the last page, which belongs to some table or index.
+    let last = bytes.len() - 4096;
+    bytes[last..last + 8].copy_from_slice(&[0xff; 8]);
+    std::fs::write(&file, bytes).expect("written");
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    assert_eq!(exit, 1, "{found:#?}");
+    assert!(found.iter().any(|f| f["state"] == "fault"), "{found:#?}");
+}

@@ -1,10 +1,11 @@
 //! The thorough part of `annie doctor`: the log against what is folded from it, and the repair.
 
-use annie_core::ports::Store;
+use annie_core::{ports::Store, time::Micros};
 use annie_store::{Examination, TableCheck, examine, repair};
 
 use super::{Finding, State};
 use crate::{
+    boot::Mark,
     cli::{
         args,
         failure::{Exit, Failure},
@@ -34,9 +35,28 @@ async fn looked(site: &Site, wish: &args::Doctor) -> Result<Vec<Finding>, Failur
         return Ok(vec![Finding::ok("log", "there is none yet")]);
     }
     let store = site.store().await?;
-    let found = look(store.as_ref(), wish.repair).await;
+    let found = all_of(site, store.as_ref(), wish).await;
     store.close().await;
     found
+}
+
+async fn all_of(site: &Site, store: &dyn Store, wish: &args::Doctor) -> Result<Vec<Finding>, Failure> {
+    let failed = |e| Failure::from(AppError::from(e));
+    let looked = look(store, wish.repair).await;
+    // After the repair, which may write damaged pages anew; and also if the log could not be read: damage is why.
+    let mut found = of_the_files(store.name(), &store.verify_files().await.map_err(failed)?);
+    let held = Mark::of(store).await.map_err(failed)?;
+    if let Some(until) = Mark::read(&site.folder).lost_until(held) {
+        let newest = Micros(held.newest_event_us);
+        let what = format!("events up to {until} were stored here, and the newest one is of {newest}: the end is lost");
+        let fix = "restore a backup, or the file annie.db-wal that belongs to this annie.db; the next start goes on without them";
+        found.push(Finding::fault("log", &Failure::new(Exit::Failure, what).fix(fix)));
+    }
+    match looked {
+        Ok(rest) => found.extend(rest),
+        Err(failure) => found.push(Finding::fault("log", &failure)),
+    }
+    Ok(found)
 }
 
 async fn look(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, Failure> {
@@ -60,6 +80,22 @@ async fn look(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, Failure>
         found.extend(of_the_tables(&after, "the log was folded again, and this is left: restore a backup"));
     }
     Ok(found)
+}
+
+fn of_the_files(store: &str, damage: &[String]) -> Vec<Finding> {
+    const WHAT: &str = "database file";
+    if damage.is_empty() {
+        return vec![Finding::ok(WHAT, format!("{store}: no damage found"))];
+    }
+    let fix = "restore a backup, or save what can be read: sqlite3 annie.db .recover | sqlite3 recovered.db";
+    let named = damage.iter().take(NAMED_MAX);
+    let mut found: Vec<Finding> =
+        named.map(|line| Finding::fault(WHAT, &Failure::new(Exit::Failure, line.clone()).fix(fix))).collect();
+    if damage.len() > NAMED_MAX {
+        let more = format!("and {} more places", damage.len() - NAMED_MAX);
+        found.push(Finding::fault(WHAT, &Failure::new(Exit::Failure, more).fix(fix)));
+    }
+    found
 }
 
 fn of_the_log(found: &Examination) -> Vec<Finding> {

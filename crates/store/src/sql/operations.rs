@@ -20,6 +20,7 @@ pub const OPERATIONS_OF_USER: &str = "SELECT id, user_id, conversation_id, task_
 pub const EXPIRING_OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
      expires_at, closed_by, closed_at FROM operations WHERE closed_by IS NULL AND expires_at <= $1 \
      ORDER BY expires_at, id LIMIT $2";
+const KNOWN_SECRET: &str = "SELECT value FROM secrets WHERE name = $1";
 /// The one that is there, or the new one: whichever came first.
 const SECRET: &str = "INSERT INTO secrets (name, value) VALUES ($1, $2) \
      ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING value";
@@ -52,6 +53,11 @@ impl<D: Database> Operations for SqlStore<D> {
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
         Box::pin(async move {
             const WHAT: &str = "reading a secret";
+            // Read first: a start on a full disk must not need a write.
+            let known = self.one(WHAT, KNOWN_SECRET, vec![name.into()], |row| row.sha256()).await?;
+            if let Some(known) = known {
+                return Ok(known);
+            }
             let rows = self.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;
             let row = rows.first().ok_or_else(|| corrupt(WHAT, format!("{name} was not kept")))?;
             Columns::of(row).sha256()

@@ -51,3 +51,16 @@ async fn what_is_asked_often_uses_an_index() {
         assert_eq!(whole, None, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn sqlite_reads_a_known_secret_without_a_write() {
+    use annie_core::ports::Operations;
+    let folder = tempfile::tempdir().unwrap();
+    let store = super::SqliteStore::open(folder.path(), super::SqliteOptions::default()).await.unwrap();
+    let secret = store.secret("operations", [7; 32]).await.unwrap();
+    // From here on every write fails, as on a full disk.
+    let read_only = super::Statements::one("PRAGMA query_only = ON", Vec::new());
+    store.db.write("closing for writes", read_only).await.unwrap();
+    assert_eq!(store.secret("operations", [8; 32]).await.unwrap(), secret);
+    assert!(store.secret("other", [8; 32]).await.is_err(), "a new one needs a write");
+}
