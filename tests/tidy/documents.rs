@@ -109,9 +109,9 @@ fn every_invariant_names_a_test_that_exists() {
     all_well("an invariant without a test is a wish", &wrong);
 }
 
-/// Packages, which are named like metrics.
-const PACKAGES: &[&str] =
-    &["annie_core", "annie_llm", "annie_store", "annie_skillkit", "annie_actors", "annie_testkit"];
+/// Packages, and a request's metadata key, which are named like metrics.
+const NO_METRICS: &[&str] =
+    &["annie_skills", "annie_core", "annie_llm", "annie_store", "annie_skillkit", "annie_actors", "annie_testkit"];
 
 /// Names that look like metrics, without what Prometheus adds to histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
@@ -120,7 +120,7 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
     let names = starts.map(|(at, _)| text[at..].chars().take_while(|c| is_part(*c)).collect::<String>());
     let plain =
         names.map(|n| ["_bucket", "_sum", "_count"].iter().find_map(|s| n.strip_suffix(s)).unwrap_or(&n).to_owned());
-    plain.filter(|n| !PACKAGES.contains(&n.as_str())).collect()
+    plain.filter(|n| !NO_METRICS.contains(&n.as_str())).collect()
 }
 
 /// The metrics that the code counts.
