@@ -381,6 +381,8 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             model: "m".to_owned(),
             backend: "main".to_owned(),
             declined: false,
+            provider_state: None,
+            repairs: Vec::new(),
         },
         EventBody::answered(text),
     ]

@@ -147,16 +147,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
         Ok(reply) => {
             let skills = state.args.wiring.catalog.skills();
             let calls = resolve(&reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
-            EventBody::ModelReplied {
-                round: done.round,
-                text: reply.text,
-                calls,
-                finish: reply.finish,
-                usage: reply.usage,
-                model: reply.model,
-                backend: done.backend,
-                declined: reply.declined,
-            }
+            EventBody::replied(done.round, reply, calls, done.backend)
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },
     };

@@ -259,6 +259,8 @@ mod tests {
                     model: String::new(),
                     backend: String::new(),
                     declined: false,
+                    provider_state: None,
+                    repairs: Vec::new(),
                 },
             ),
             (

@@ -44,6 +44,7 @@ async fn ask(config: CommandConfig, text: &str) -> Result<ModelReply, ModelError
         messages: vec![Message::user(text)],
         stable_messages: 0,
         tools: Vec::new(),
+        skill_names: Vec::new(),
         output_tokens_max: 100,
         session_id: "conv_1".to_owned(),
         priority: 2,

@@ -24,16 +24,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         Ok(reply) => {
             let skills = state.wiring.catalog.skills();
             let calls = resolve_main(&reply, turn, &skills);
-            EventBody::ModelReplied {
-                round: done.round,
-                text: reply.text,
-                calls,
-                finish: reply.finish,
-                usage: reply.usage,
-                model: reply.model,
-                backend: done.backend,
-                declined: reply.declined,
-            }
+            EventBody::replied(done.round, reply, calls, done.backend)
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },
     };

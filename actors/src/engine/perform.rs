@@ -117,7 +117,8 @@ async fn start(
 }
 
 fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> Option<ModelCall> {
-    let (request, turn) = (state.conv.request(task)?, state.conv.turn(task)?);
+    let skills = state.wiring.catalog.skills();
+    let (request, turn) = (state.conv.request(task, &skills)?, state.conv.turn(task)?);
     Some(ModelCall {
         task,
         user: state.conv.user.clone(),

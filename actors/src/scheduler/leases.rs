@@ -474,5 +474,5 @@ impl Post {
 /// Failures that only somebody who is well can tell of.
 pub(crate) const fn is_answer(kind: ModelErrorKind) -> bool {
     use ModelErrorKind as Kind;
-    matches!(kind, Kind::Content | Kind::InvalidRequest | Kind::Overflow | Kind::RateLimited)
+    matches!(kind, Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited)
 }

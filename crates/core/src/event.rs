@@ -9,7 +9,7 @@ use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     letter::{Letter, LetterLimits, LetterState, Strategy},
     limits::TurnLimits,
-    message::{Finish, ModelError, ToolCall, Usage},
+    message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
     outcome::Outcome,
     receipt::Receipt,
     skill::Effect,
@@ -425,6 +425,12 @@ pub enum EventBody {
         /// The replier says itself that it did not do what was asked.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declined: bool,
+        /// What the provider wants back with its calls: see [`ModelReply::provider_state`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider_state: Option<Value>,
+        /// What was mended in the reply.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        repairs: Vec<Repair>,
     },
     /// A model call failed for good.
     ModelFailed {
@@ -587,6 +593,13 @@ pub enum EventBody {
 }
 
 impl EventBody {
+    /// A round's reply with its calls as they were understood.
+    #[must_use]
+    pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
+        let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
+        Self::ModelReplied { round, text, calls, finish, usage, model, backend, declined, provider_state, repairs }
+    }
+
     /// A whole answer to a request that was carried out, at no cost.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {

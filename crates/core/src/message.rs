@@ -54,6 +54,9 @@ pub enum Message {
         /// The calls it asked for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
+        /// See [`ModelReply::provider_state`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider_state: Option<Value>,
     },
     /// The result of one tool call.
     Tool {
@@ -85,7 +88,13 @@ impl Message {
     /// A plain assistant message.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self::Assistant { text: text.into(), tool_calls: Vec::new() }
+        Self::Assistant { text: text.into(), tool_calls: Vec::new(), provider_state: None }
+    }
+
+    /// An assistant message that asks for calls.
+    #[must_use]
+    pub fn calling(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
+        Self::Assistant { text: text.into(), tool_calls, provider_state: None }
     }
 
     /// How many bytes of text it carries.
@@ -93,8 +102,9 @@ impl Message {
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::User { context, text } => text.len() + context.as_ref().map_or(0, String::len),
-            Self::Assistant { text, tool_calls } => {
-                text.len() + tool_calls.iter().map(|c| c.name.len() + c.arguments.len() + 16).sum::<usize>()
+            Self::Assistant { text, tool_calls, provider_state } => {
+                let calls = tool_calls.iter().map(|c| c.name.len() + c.arguments.len() + 16).sum::<usize>();
+                text.len() + calls + provider_state.as_ref().map_or(0, |state| state.to_string().len())
             }
             Self::Tool { text, .. } | Self::Note { text } => text.len(),
         }
@@ -131,6 +141,10 @@ pub struct ModelRequest {
     pub stable_messages: usize,
     /// The tools, in their fixed order; empty for a sub-agent that speaks commands.
     pub tools: Vec<ToolDef>,
+    /// Names of the skills that this agent may use beside `tools`. The model is not told of them here: the client
+    /// recognises a call that the model wrote as text by them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skill_names: Vec<String>,
     /// The longest answer, in tokens.
     pub output_tokens_max: u32,
     /// Sticky routing key (interfaces 0.4): the conversation's id.
@@ -202,6 +216,40 @@ impl Finish {
     }
 }
 
+/// What the client mended in a reply before anybody saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repair {
+    /// Thinking stood in the text and was taken out of it.
+    Thinking,
+    /// Tokens of the model's chat template had leaked into the text and were taken out of it.
+    StopToken,
+    /// A call was written as text.
+    TextCall,
+    /// A call's arguments were no JSON, and one mistake was mended.
+    Arguments,
+    /// A kind that a later version of Annie knows.
+    #[serde(other)]
+    Other,
+}
+
+impl Repair {
+    /// The word for it in events and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Thinking => "thinking",
+            Self::StopToken => "stop_token",
+            Self::TextCall => "text_call",
+            Self::Arguments => "arguments",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// The largest [`ModelReply::provider_state`], in bytes: a larger one is not kept, since a part of it is worth nothing.
+pub const PROVIDER_STATE_BYTES_MAX: usize = 64 * 1024;
+
 /// A model's whole reply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
@@ -218,6 +266,14 @@ pub struct ModelReply {
     /// The replier says itself that it did not do what was asked. The offline planner knows this; a language model does not say it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declined: bool,
+    /// Opaque state of the provider that must come back with this reply's calls in later rounds of the turn: Gemini's
+    /// thought signatures, DeepSeek's reasoning, OpenRouter's reasoning details. The client that wrote it names itself in
+    /// it, and sends back only its own. At most [`PROVIDER_STATE_BYTES_MAX`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_state: Option<Value>,
+    /// What the client mended in it, each kind once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repairs: Vec<Repair>,
 }
 
 /// What kind of failure a model call had; decides what happens next.
@@ -246,6 +302,8 @@ pub enum ModelErrorKind {
     Protocol,
     /// A backend that works by itself had begun, and nobody knows what it did.
     InDoubt,
+    /// The backend or its model takes no tool definitions. The same request without tools may work.
+    ToolsUnsupported,
 }
 
 impl ModelErrorKind {
@@ -264,6 +322,7 @@ impl ModelErrorKind {
             Self::InvalidRequest => "invalid_request",
             Self::Protocol => "protocol",
             Self::InDoubt => "in_doubt",
+            Self::ToolsUnsupported => "tools_unsupported",
         }
     }
 }

@@ -249,6 +249,7 @@ mod tests {
             messages: Vec::new(),
             stable_messages: 0,
             tools: Vec::new(),
+            skill_names: Vec::new(),
             output_tokens_max: 10,
             session_id: session.to_owned(),
             priority: 0,

@@ -246,6 +246,8 @@ mod tests {
                 model: String::new(),
                 backend: String::new(),
                 declined: false,
+                provider_state: None,
+                repairs: Vec::new(),
             })
         };
         let mut chunks = chunks();

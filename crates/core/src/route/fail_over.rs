@@ -22,9 +22,13 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
         Kind::Auth | Kind::Payment | Kind::RateLimited | Kind::Unavailable => FailOver::Next,
         Kind::Overflow => FailOver::Larger,
         Kind::Timeout | Kind::Truncated | Kind::Protocol if !by.acts => FailOver::Next,
-        Kind::Timeout | Kind::Truncated | Kind::Protocol | Kind::InDoubt | Kind::Content | Kind::InvalidRequest => {
-            FailOver::No
-        }
+        Kind::Timeout
+        | Kind::Truncated
+        | Kind::Protocol
+        | Kind::InDoubt
+        | Kind::Content
+        | Kind::InvalidRequest
+        | Kind::ToolsUnsupported => FailOver::No,
     }
 }
 

@@ -77,7 +77,9 @@ impl Health {
     /// window says when to come again. A key or an account that is refused is so for every call, and shuts at once.
     pub fn failed(&mut self, limits: &BreakerLimits, kind: Kind, probe: bool, now: Micros) {
         match kind {
-            Kind::Content | Kind::InvalidRequest | Kind::Overflow | Kind::RateLimited => self.succeeded(probe),
+            Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited => {
+                self.succeeded(probe)
+            }
             Kind::Auth | Kind::Payment => {
                 self.last = Some(kind);
                 self.row.failed(&BreakerLimits { failures_max: 1, ..*limits }, probe, now);

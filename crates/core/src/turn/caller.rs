@@ -47,6 +47,7 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
             request.options.is_thread = true;
             request.system = vec![own];
             request.tools = tools.collect();
+            request.skill_names = Vec::new();
         }
         // All but the last message comes again with the caller's next request.
         request.stable_messages = request.stable_messages.max(request.messages.len().saturating_sub(1));

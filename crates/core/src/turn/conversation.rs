@@ -22,6 +22,7 @@ use crate::{
     message::{Message, ModelRequest},
     plan::{NodeState, Plan},
     receipt::Receipt,
+    skill::SkillSet,
     time::Micros,
 };
 
@@ -475,11 +476,11 @@ impl Conversation {
         })
     }
 
-    /// The request of the main agent's current round.
+    /// The request of the main agent's current round. Of `skills` only the names go into it, and not to the model.
     #[must_use]
-    pub fn request(&self, task: TaskId) -> Option<ModelRequest> {
+    pub fn request(&self, task: TaskId, skills: &SkillSet) -> Option<ModelRequest> {
         let turn = self.turn(task)?;
-        Some(super::request::main(self.id, turn))
+        Some(super::request::main(self.id, turn, skills))
     }
 }
 

@@ -85,7 +85,11 @@ fn letter_of(inbound: &Inbound, failing_since: Micros, tried: &[String], reason:
 const fn another_try_may_help(error: &ModelError) -> bool {
     !matches!(
         error.kind,
-        ModelErrorKind::Content | ModelErrorKind::InvalidRequest | ModelErrorKind::Overflow | ModelErrorKind::InDoubt
+        ModelErrorKind::Content
+            | ModelErrorKind::InvalidRequest
+            | ModelErrorKind::ToolsUnsupported
+            | ModelErrorKind::Overflow
+            | ModelErrorKind::InDoubt
     )
 }
 

@@ -86,10 +86,11 @@ impl Turn {
                 // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
                 self.restart_clock(at);
             }
-            EventBody::ModelReplied { round, text, calls, usage, finish, declined, .. } if agent.is_orchestrator() => {
+            EventBody::ModelReplied { round, .. } if agent.is_orchestrator() => {
                 self.has_waited(*round, at);
-                let (finish, declined) = (*finish, *declined);
-                self.main_replied(&Reply { round: *round, text, calls, usage, finish, declined });
+                if let Some(reply) = Reply::of(body) {
+                    self.main_replied(&reply);
+                }
                 self.check_format();
             }
             // What the caller sent is not made smaller behind its back.

@@ -261,6 +261,10 @@ pub(super) fn model_failed(error: &ModelError) -> (&'static str, &'static str) {
             "model_invalid_request",
             "The language model's provider did not accept the request. The operator has to look into it.",
         ),
+        ModelErrorKind::ToolsUnsupported => (
+            "model_tools_unsupported",
+            "The language model does not take tools, so it could not work on this. The operator has to choose another interface or model.",
+        ),
         ModelErrorKind::InDoubt => (
             "model_in_doubt",
             "A program that worked on this was interrupted. What it did may have taken effect, so I have not started it again.",

@@ -7,15 +7,17 @@ use crate::{
     ids::ConversationId,
     limits::SubAgentInterface,
     message::ModelRequest,
+    skill::SkillSet,
 };
 
-pub(super) fn main(conversation: ConversationId, turn: &Turn) -> ModelRequest {
+pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
     let mut request = ModelRequest {
         model: None,
         system: main_system(turn.mode, &turn.facts),
         messages: turn.main.messages.clone(),
         stable_messages: turn.main.stable,
         tools: main_tools(turn.mode, &turn.facts),
+        skill_names: skills.for_model().map(|skill| skill.name.clone()).collect(),
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: conversation.to_string(),
         priority: turn.inbound.priority.level(),
@@ -35,6 +37,10 @@ pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
         tools: match interface {
             SubAgentInterface::Cmd => Vec::new(),
             SubAgentInterface::Json => vec![scoped_use_skill(&turn.spec)],
+        },
+        skill_names: match interface {
+            SubAgentInterface::Cmd => Vec::new(),
+            SubAgentInterface::Json => turn.spec.skills.clone(),
         },
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: turn.conversation.to_string(),

@@ -71,6 +71,27 @@ pub struct Reply<'a> {
     pub finish: Finish,
     /// It says itself that it did not do what was asked.
     pub declined: bool,
+    /// What the provider wants back with the calls.
+    pub provider_state: Option<&'a Value>,
+}
+
+impl<'a> Reply<'a> {
+    /// The reply that this event records, if it is one.
+    #[must_use]
+    pub const fn of(body: &'a EventBody) -> Option<Self> {
+        match body {
+            EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, .. } => Some(Self {
+                round: *round,
+                text: text.as_str(),
+                calls: calls.as_slice(),
+                usage,
+                finish: *finish,
+                declined: *declined,
+                provider_state: provider_state.as_ref(),
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// What a run may use up.
@@ -289,9 +310,10 @@ impl AgentRun {
     pub fn fold(&mut self, body: &EventBody) -> bool {
         let mut took = false;
         match body {
-            EventBody::ModelReplied { round, text, calls, usage, finish, declined, .. } => {
-                let (finish, declined) = (*finish, *declined);
-                self.replied(&Reply { round: *round, text, calls, usage, finish, declined });
+            EventBody::ModelReplied { .. } => {
+                if let Some(reply) = Reply::of(body) {
+                    self.replied(&reply);
+                }
             }
             EventBody::ModelFailed { round, error } => self.failed(*round, error),
             EventBody::RoundBegan { round, .. } if self.awaits(*round) => {
@@ -346,7 +368,7 @@ impl AgentRun {
             return;
         }
         self.cut = None;
-        self.messages.push(self.as_message(text, calls));
+        self.messages.push(self.as_message(text, calls, reply.provider_state));
         if self.wrapping_up {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
             self.end(Ending::Tripped(self.calls_note.clone()));
@@ -356,7 +378,7 @@ impl AgentRun {
     }
 
     /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.
-    fn as_message(&self, text: &str, calls: &[ResolvedCall]) -> Message {
+    fn as_message(&self, text: &str, calls: &[ResolvedCall], provider_state: Option<&Value>) -> Message {
         let said = clip(text, SAID_BYTES_MAX).into_owned();
         if self.kind.is_cmd() {
             return Message::assistant(if said.trim().is_empty() { "[a tool call]".to_owned() } else { said });
@@ -365,7 +387,7 @@ impl AgentRun {
             return Message::assistant(as_text(&said, calls));
         }
         let mut bytes_left = SAID_BYTES_MAX;
-        let tool_calls = calls
+        let tool_calls: Vec<ToolCall> = calls
             .iter()
             .map(|c| {
                 let arguments = clip(&c.raw, bytes_left.max(ARGUMENTS_BYTES_MIN)).into_owned();
@@ -373,7 +395,9 @@ impl AgentRun {
                 ToolCall { id: c.id.clone(), name: c.name.clone(), arguments }
             })
             .collect();
-        Message::Assistant { text: said, tool_calls }
+        // Providers want their state back with calls only, and a last word is history at once.
+        let provider_state = provider_state.filter(|_| !tool_calls.is_empty()).cloned();
+        Message::Assistant { text: said, tool_calls, provider_state }
     }
 
     /// Takes last words: those that are cut off are gone on with once, and an agent that ran nothing is asked once to act.
@@ -387,7 +411,7 @@ impl AgentRun {
             }
             return;
         }
-        self.messages.push(self.as_message(text, &[]));
+        self.messages.push(self.as_message(text, &[], None));
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;

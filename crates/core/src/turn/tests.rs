@@ -17,6 +17,7 @@ mod names;
 mod orders;
 mod prompts;
 mod properties;
+mod provider_state;
 mod retries;
 mod script;
 mod steering;

@@ -45,6 +45,7 @@ fn request() -> ModelRequest {
         messages: vec![Message::user("hello")],
         stable_messages: 0,
         tools: Vec::new(),
+        skill_names: Vec::new(),
         output_tokens_max: 100,
         session_id: "conv_1".to_owned(),
         priority: 2,

@@ -22,7 +22,7 @@ pub(super) fn reply(config: &CommandConfig, said: &Said) -> Result<ModelReply, M
         finish: Finish::Stop,
         usage: Usage::default(),
         model: config.name.clone(),
-        declined: false,
+        ..ModelReply::default()
     })
 }
 

@@ -249,6 +249,7 @@ mod tests {
             messages: Vec::new(),
             stable_messages: 0,
             tools,
+            skill_names: Vec::new(),
             output_tokens_max: 1,
             session_id: String::new(),
             priority: 0,

@@ -140,7 +140,7 @@ fn fingerprint(request: &ModelRequest) -> u64 {
         use annie_core::message::Message;
         match message {
             Message::User { text, .. } | Message::Note { text } => eat(text),
-            Message::Assistant { text, tool_calls } => {
+            Message::Assistant { text, tool_calls, .. } => {
                 eat(text);
                 tool_calls.iter().for_each(|call| eat(&call.id));
             }

@@ -213,6 +213,8 @@ impl<'a> Assembler<'a> {
             usage,
             model: self.model.unwrap_or_else(|| asked_for.to_owned()),
             declined: false,
+            provider_state: None,
+            repairs: Vec::new(),
         })
     }
 }

@@ -230,7 +230,7 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
             Message::User { context, text } => {
                 lines.push(plain("user", user(context.as_deref(), text, parts, cache)));
             }
-            Message::Assistant { text, tool_calls } => {
+            Message::Assistant { text, tool_calls, .. } => {
                 open = tool_calls.iter().map(|c| c.id.as_str()).collect();
                 lines.push(assistant(text, tool_calls));
             }

@@ -168,6 +168,8 @@ pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) 
         model: "m1".to_owned(),
         backend: "b1".to_owned(),
         declined: false,
+        provider_state: None,
+        repairs: Vec::new(),
     };
     NewEvent { agent, ..event(task, at, body) }
 }

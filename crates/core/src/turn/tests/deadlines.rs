@@ -288,6 +288,8 @@ fn an_answer_that_is_there_is_given_however_late() {
         model: String::new(),
         backend: String::new(),
         declined: false,
+        provider_state: None,
+        repairs: Vec::new(),
     };
     w.conv.fold(w.now, task, &main, &reply);
     w.conv.fold(w.now, task, &main, &HARD);

@@ -135,6 +135,8 @@ fn a_turn_is_cancelled_while_its_model_thinks() {
         model: String::new(),
         backend: String::new(),
         declined: false,
+        provider_state: None,
+        repairs: Vec::new(),
     };
     w.record(task, AgentId::orchestrator(), reply);
     assert!(w.current().is_some_and(|t| t != task), "the next turn is not answered by it");

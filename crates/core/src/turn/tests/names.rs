@@ -96,7 +96,7 @@ fn the_words_of_the_model_stay_in_its_history() {
     let mut w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"title": "milk"})));
     w.main_skill("Created task #1.");
     let messages = w.request().messages;
-    let [_, Message::Assistant { text, tool_calls }, Message::User { text: result, .. }] = &messages[..] else {
+    let [_, Message::Assistant { text, tool_calls, .. }, Message::User { text: result, .. }] = &messages[..] else {
         panic!("{messages:?}")
     };
     assert!(tool_calls.is_empty());

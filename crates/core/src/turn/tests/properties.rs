@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
-    script::use_skill,
+    script::{skills, use_skill},
     steps::{limits, main_thinks, step, step_with_delays, take, wind_up},
     world::{World, timeless},
 };
@@ -133,7 +133,7 @@ proptest! {
         for step in steps {
             take(&mut w, step);
         }
-        let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.request(t.task)).collect::<Vec<_>>();
+        let asked = |conv: &Conversation| conv.turns.iter().map(|t| conv.request(t.task, &skills())).collect::<Vec<_>>();
         prop_assert_eq!(asked(&w.conv), asked(&w.retold()));
         wind_up(&mut w);
         let received = w.log.iter().filter(|e| matches!(e.body, EventBody::Received(_)));

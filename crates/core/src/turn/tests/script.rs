@@ -98,6 +98,6 @@ pub fn reply(text: &str, calls: &[ToolCall]) -> ModelReply {
         finish: Finish::Stop,
         usage: USAGE,
         model: "scripted".to_owned(),
-        declined: false,
+        ..ModelReply::default()
     }
 }

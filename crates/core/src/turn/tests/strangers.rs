@@ -142,7 +142,7 @@ fn what_is_sent_back_is_fit_to_be_sent() {
     let twin = ToolCall { id: "same".to_owned(), ..odd.clone() };
     w.replies(&"z".repeat(500_000), &[odd, long, twin]);
     let messages = w.request().messages;
-    let Message::Assistant { text, tool_calls } = &messages[1] else { panic!("{messages:?}") };
+    let Message::Assistant { text, tool_calls, .. } = &messages[1] else { panic!("{messages:?}") };
     assert!(tool_calls.is_empty(), "no provider takes these names back");
     assert!(text.contains(r#"{"name": "tasks.create ünd", "arguments": {}"#), "its own words stay");
     assert!(text.len() < 200_000);

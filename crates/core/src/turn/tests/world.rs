@@ -432,7 +432,7 @@ impl World {
     // What is seen.
 
     pub fn request(&self) -> ModelRequest {
-        self.conv.request(self.task()).expect("a turn is under way")
+        self.conv.request(self.task(), &self.skills).expect("a turn is under way")
     }
 
     /// The last message that the main agent's model is sent.
@@ -499,16 +499,7 @@ impl World {
 }
 
 fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::ResolvedCall>) -> EventBody {
-    EventBody::ModelReplied {
-        round,
-        text: reply.text.clone(),
-        calls,
-        finish: reply.finish,
-        usage: reply.usage,
-        model: reply.model.clone(),
-        backend: "test".to_owned(),
-        declined: reply.declined,
-    }
+    EventBody::replied(round, reply.clone(), calls, "test".to_owned())
 }
 
 /// The last message as a client sends it: a note of the kernel goes into the user's message before it.

@@ -411,6 +411,7 @@ async fn the_answer_is_streamed_in_chunks_that_make_the_whole() {
         messages: vec![Message::user("hello")],
         stable_messages: 0,
         tools: vec![],
+        skill_names: Vec::new(),
         output_tokens_max: 10,
         session_id: String::new(),
         priority: 0,

@@ -87,7 +87,7 @@ impl World {
         for _ in 0..6 {
             let request = request(main_system(mode, &facts), self.messages.clone(), main_tools(mode, &facts));
             let reply = OfflinePlanner::new().plan(&request);
-            self.messages.push(Message::Assistant { text: reply.text.clone(), tool_calls: reply.tool_calls.clone() });
+            self.messages.push(Message::calling(reply.text.clone(), reply.tool_calls.clone()));
             if reply.tool_calls.is_empty() {
                 self.declined = reply.declined;
                 return reply.text;
@@ -184,7 +184,7 @@ impl World {
     }
 
     fn act(&mut self, reply: &ModelReply, messages: &mut Vec<Message>) -> bool {
-        messages.push(Message::Assistant { text: reply.text.clone(), tool_calls: reply.tool_calls.clone() });
+        messages.push(Message::calling(reply.text.clone(), reply.tool_calls.clone()));
         for call in &reply.tool_calls {
             let text = self.answer(call, Mode::MultiAgent, &mut Vec::new());
             messages.push(Message::Tool { call_id: call.id.clone(), text });
@@ -217,6 +217,7 @@ fn request(
         messages,
         stable_messages: 0,
         tools,
+        skill_names: Vec::new(),
         output_tokens_max: 1_000,
         session_id: "conv_1".into(),
         priority: 2,

@@ -24,7 +24,7 @@ fn request() -> ModelRequest {
             Message::user("earlier"),
             Message::assistant("answered"),
             Message::User { context: Some("it is noon".into()), text: "now".into() },
-            Message::Assistant { text: String::new(), tool_calls: vec![call("c1", "{\"domain\":\"tasks\"}")] },
+            Message::calling("", vec![call("c1", "{\"domain\":\"tasks\"}")]),
             Message::Tool { call_id: "c1".into(), text: "skills".into() },
         ],
         stable_messages: 2,
@@ -34,6 +34,7 @@ fn request() -> ModelRequest {
             parameters: json!({"type": "object", "properties": {"b": {}, "a": {}}}),
             strict: false,
         }],
+        skill_names: Vec::new(),
         output_tokens_max: 2_000,
         session_id: "conv_1".into(),
         priority: 3,
@@ -119,7 +120,7 @@ fn the_prefix_is_the_same_bytes_between_two_rounds() {
         config.body.insert("top_p".into(), json!(0.9));
         let first = request();
         let mut second = first.clone();
-        second.messages.push(Message::Assistant { text: "more".into(), tool_calls: vec![call("c2", "{}")] });
+        second.messages.push(Message::calling("more", vec![call("c2", "{}")]));
         second.messages.push(Message::Tool { call_id: "c2".into(), text: "result".into() });
         let (a, b) = (body(&config, &first).unwrap(), body(&config, &second).unwrap());
         let common = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
@@ -149,10 +150,10 @@ fn every_call_is_answered_and_no_answer_is_an_orphan() {
     let mut request = request();
     request.messages = vec![
         Message::Tool { call_id: "gone".into(), text: "late".into() },
-        Message::Assistant { text: String::new(), tool_calls: vec![call("a", "{}"), call("b", "{}")] },
+        Message::calling("", vec![call("a", "{}"), call("b", "{}")]),
         Message::Tool { call_id: "b".into(), text: "done".into() },
         Message::user("and now?"),
-        Message::Assistant { text: "x".into(), tool_calls: vec![call("c", "{}")] },
+        Message::calling("x", vec![call("c", "{}")]),
     ];
     let body = sent(&config(Profile::Generic), &request);
     let lines: Vec<(String, String)> = body["messages"].as_array().unwrap()[1..]
@@ -170,7 +171,7 @@ fn every_call_is_answered_and_no_answer_is_an_orphan() {
 fn broken_arguments_go_back_as_something_that_parses() {
     let mut request = request();
     request.messages = vec![
-        Message::Assistant { text: String::new(), tool_calls: vec![call("a", "{\"x\": "), call("b", "[1]")] },
+        Message::calling("", vec![call("a", "{\"x\": "), call("b", "[1]")]),
         Message::Tool { call_id: "a".into(), text: "bad JSON".into() },
         Message::Tool { call_id: "b".into(), text: "not an object".into() },
     ];
