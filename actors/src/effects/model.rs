@@ -287,6 +287,9 @@ fn measure(backend: &str, result: &Result<ModelReply, ModelError>, ran_us: u64) 
         let from_cache = reply.usage.cached_tokens.saturating_add(reply.usage.cache_written_tokens);
         count("input", reply.usage.input_tokens.saturating_sub(from_cache));
         count("cached", reply.usage.cached_tokens);
+        for repair in &reply.repairs {
+            metrics::counter!("annie_llm_repairs_total", "kind" => repair.as_str()).increment(1);
+        }
         count("cache_written", reply.usage.cache_written_tokens);
         count("output", reply.usage.output_tokens);
     }

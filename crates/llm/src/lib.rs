@@ -9,6 +9,7 @@ mod command;
 mod config;
 mod error;
 pub mod offline;
+mod repair;
 mod secret;
 mod wire;
 

@@ -35,7 +35,7 @@ impl OpenAiModel {
             return Err(self.refused(response).await);
         }
         let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
-        let whole = read::whole(self, response, bytes_max).await?;
+        let whole = read::whole(self, Vec::new(), response, bytes_max).await?;
         let protocol = |detail: String| Failure::new(ModelErrorKind::Protocol, detail, false);
         let reply: Value = serde_json::from_slice(&whole).map_err(|error| protocol(format!("no JSON: {error}")))?;
         if reply["data"].is_array() { Ok(reply) } else { Err(protocol("there is no `data` in the reply".to_owned())) }

@@ -5,7 +5,14 @@ mod backoff;
 mod embed;
 mod read;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use annie_core::{
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
@@ -21,9 +28,11 @@ use tokio::time::Instant;
 use crate::{
     config::{ModelConfig, Profile},
     error::LlmError,
+    repair::Names,
     wire::{
         assemble::Assembler,
         failure::{self, Failure, Hints},
+        quirks::Quirks,
         request,
         usage::looks_truncated,
     },
@@ -37,6 +46,10 @@ pub struct OpenAiModel {
     check_url: String,
     headers: HeaderMap,
     entropy: Arc<dyn Entropy>,
+    /// What this backend was found to refuse.
+    quirks: Mutex<Quirks>,
+    /// Replies of this backend begin inside thinking: its template opens it.
+    begins_thinking: AtomicBool,
 }
 
 impl OpenAiModel {
@@ -52,7 +65,16 @@ impl OpenAiModel {
         let chat_url = format!("{base}/chat/completions");
         let check_url = format!("{base}/{}", config.profile.check_path());
         let http = http(&config)?;
-        Ok(Self { config, http, chat_url, check_url, headers, entropy })
+        Ok(Self {
+            config,
+            http,
+            chat_url,
+            check_url,
+            headers,
+            entropy,
+            quirks: Mutex::default(),
+            begins_thinking: AtomicBool::new(false),
+        })
     }
 
     /// The settings.
@@ -68,7 +90,9 @@ impl OpenAiModel {
         drafts: &DraftSink,
         by: Instant,
     ) -> Result<ModelReply, Failure> {
-        let mut assembler = Assembler::new(&self.config, drafts);
+        let names = Names::of(request);
+        let begins_thinking = self.begins_thinking.load(Ordering::Relaxed);
+        let mut assembler = Assembler::new(&self.config, &names, begins_thinking, drafts);
         let outcome = match tokio::time::timeout_at(by, self.exchange(body, &mut assembler)).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -76,13 +100,18 @@ impl OpenAiModel {
                 Err(Failure::new(ModelErrorKind::Timeout, detail, false))
             }
         };
-        let started = assembler.started();
+        let has_shown = assembler.has_shown();
         let asked_for = request.model.as_deref().unwrap_or(&self.config.model);
-        outcome.and_then(|()| assembler.finish(asked_for, &*self.entropy)).map_err(|mut failure| {
-            failure.error.after_first_token = started;
-            failure.may_retry &= !started;
+        let assembled = outcome.and_then(|()| assembler.finish(asked_for, &*self.entropy)).map_err(|mut failure| {
+            // What was not shown can be asked for again: thinking, and calls that did not come to their end.
+            failure.error.after_first_token = has_shown;
+            failure.may_retry &= !has_shown;
             failure
-        })
+        })?;
+        if assembled.ended_unbegun {
+            self.begins_thinking.store(true, Ordering::Relaxed);
+        }
+        Ok(assembled.reply)
     }
 
     /// Sends the request and reads the answer into the assembler.
@@ -104,13 +133,24 @@ impl OpenAiModel {
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
+        let mut response = response;
         let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        if kind.starts_with("text/event-stream") {
-            read::events(self, response, first_token_by, assembler).await
+        let is_stream = kind.starts_with("text/event-stream");
+        // Some servers call their events plain text: the first bytes tell.
+        let begun = if is_stream {
+            Vec::new()
+        } else if self.config.stream {
+            let beginning = read::beginning(self, &mut response);
+            tokio::time::timeout_at(first_token_by, beginning).await.map_err(|_| self.no_first_token())??
+        } else {
+            read::beginning(self, &mut response).await?
+        };
+        if is_stream || read::is_event_stream(&begun) {
+            read::events(self, begun, response, first_token_by, assembler).await
         } else {
             // JSON may write every byte of the text as `\u00xx`, and has a frame.
             let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
-            let whole = read::whole(self, response, bytes_max).await?;
+            let whole = read::whole(self, begun, response, bytes_max).await?;
             assembler.json(&whole)?;
             // A whole body is complete by itself: its length said so.
             assembler.event("[DONE]")
@@ -122,7 +162,7 @@ impl OpenAiModel {
         const BODY_BYTES_MAX: usize = 64 * 1024;
         let status = response.status().as_u16();
         let hints = hints(response.headers());
-        let reading = read::whole(self, response, BODY_BYTES_MAX);
+        let reading = read::whole(self, Vec::new(), response, BODY_BYTES_MAX);
         let patience = Duration::from_millis(self.config.idle_ms_max);
         let body = tokio::time::timeout(patience, reading).await.ok().and_then(Result::ok).unwrap_or_default();
         if (300..400).contains(&status) {
@@ -156,8 +196,8 @@ impl OpenAiModel {
     }
 
     async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
-        let body = request::body(&self.config, request)
-            .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))?;
+        let mut quirks = self.quirks();
+        let mut body = self.body(request, quirks)?;
         let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
         let mut attempt = 0;
         loop {
@@ -168,6 +208,13 @@ impl OpenAiModel {
                 }
                 Err(failure) => failure,
             };
+            if let Some(learned) = quirks.learned(&failure.error, &self.config, request) {
+                tracing::info!(model = %self.config.name, ?learned, "a parameter is left out that the server refuses");
+                quirks = learned;
+                body = self.body(request, quirks)?;
+                *self.quirks.lock().unwrap_or_else(PoisonError::into_inner) = quirks;
+                continue;
+            }
             let wait_ms = backoff::wait_ms(&self.config, &failure, attempt, self.entropy.next_u64());
             let Some(wait_ms) = wait_ms.filter(|ms| Instant::now() + Duration::from_millis(*ms) < by) else {
                 return Err(failure.error);
@@ -176,6 +223,15 @@ impl OpenAiModel {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             attempt += 1;
         }
+    }
+
+    fn quirks(&self) -> Quirks {
+        *self.quirks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn body(&self, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, ModelError> {
+        request::body(&self.config, request, quirks)
+            .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))
     }
 
     fn notice(&self, reply: &ModelReply, prompt_bytes: usize) {

@@ -24,18 +24,21 @@ use crate::wire::{assemble::Assembler, failure::Failure};
 const FRAME_FACTOR: usize = 64;
 /// The least that a stream may hold, in bytes: comments and frames of a short reply under a small limit.
 const WIRE_BYTES_MIN: usize = 1024 * 1024;
+/// The longest field name with which a stream of events may begin, in bytes.
+const FIELD_BYTES_MAX: usize = 6;
 /// The longest line of a stream, in bytes: the parser looks at an unfinished line again with every packet.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads events into the assembler until the stream ends.
 pub(super) async fn events(
     model: &OpenAiModel,
+    begun: Vec<u8>,
     response: Response,
     first_token_by: Instant,
     assembler: &mut Assembler<'_>,
 ) -> Result<(), Failure> {
     let started = Arc::new(AtomicBool::new(false));
-    let guarded = guarded(model, response, first_token_by, Arc::clone(&started));
+    let guarded = guarded(model, begun, response, first_token_by, Arc::clone(&started));
     let mut events = pin!(guarded.eventsource());
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| match error {
@@ -62,13 +65,14 @@ struct Guarded<S> {
 /// comments; after it only silence counts, and a comment breaks silence.
 fn guarded<'a>(
     model: &'a OpenAiModel,
+    begun: Vec<u8>,
     response: Response,
     first_token_by: Instant,
     started: Arc<AtomicBool>,
 ) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'a {
     let config = &model.config;
     let state = Guarded {
-        bytes: Box::pin(response.bytes_stream()),
+        bytes: Box::pin(stream::iter([Ok(Bytes::from(begun))]).chain(response.bytes_stream())),
         started,
         first_token_by,
         idle: Duration::from_millis(config.idle_ms_max),
@@ -120,9 +124,35 @@ impl OpenAiModel {
     }
 }
 
+/// The first bytes of a body that are not all white space.
+pub(super) async fn beginning(model: &OpenAiModel, response: &mut Response) -> Result<Vec<u8>, Failure> {
+    /// Enough to tell events from JSON.
+    const BYTES_MAX: usize = 1024;
+    let mut begun = Vec::new();
+    while begun.len() < BYTES_MAX && begun.trim_ascii().len() < FIELD_BYTES_MAX {
+        let Some(bytes) = response.chunk().await.map_err(|error| model.broken(&error))? else { break };
+        begun.extend_from_slice(&bytes);
+        if begun.trim_ascii_start().starts_with(b"{") {
+            break;
+        }
+    }
+    Ok(begun)
+}
+
+/// Whether a body that begins like this is a stream of events.
+pub(super) fn is_event_stream(begun: &[u8]) -> bool {
+    let begun = begun.trim_ascii_start();
+    [&b"data:"[..], b":", b"event:", b"id:", b"retry:"].iter().any(|field| begun.starts_with(field))
+}
+
 /// Reads a whole body of at most so many bytes.
-pub(super) async fn whole(model: &OpenAiModel, mut response: Response, bytes_max: usize) -> Result<Vec<u8>, Failure> {
-    let mut body = Vec::new();
+pub(super) async fn whole(
+    model: &OpenAiModel,
+    begun: Vec<u8>,
+    mut response: Response,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Failure> {
+    let mut body = begun;
     while let Some(bytes) = response.chunk().await.map_err(|error| model.broken(&error))? {
         if body.len() + bytes.len() > bytes_max {
             let detail = format!("the response is larger than {bytes_max} bytes");

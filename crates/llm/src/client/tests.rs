@@ -351,3 +351,95 @@ async fn embeddings_are_passed_through_with_the_configured_model() {
         assert_eq!(broken.embed(serde_json::Map::new()).await.unwrap_err().kind, kind);
     }
 }
+
+/// A request with a tool and a skill.
+fn with_tools() -> ModelRequest {
+    let tool = annie_core::message::ToolDef {
+        name: "use_skill".to_owned(),
+        description: "Runs a skill.".to_owned(),
+        parameters: json!({"type": "object"}),
+        strict: false,
+    };
+    ModelRequest { tools: vec![tool], skill_names: vec!["tasks.create".to_owned()], ..request() }
+}
+
+#[tokio::test]
+async fn call_written_as_text_becomes_a_call_and_is_not_shown() {
+    let text = "<think>hm</think><tool_call>{\"name\": \"tasks_create\", \"arguments\": {\"title\": \"x\"}}</tool_call><|im_end|>";
+    for bytes in [1, 7, 1_000] {
+        let server = FakeModelServer::start(move |_| Reply::says(text).pieces_of_bytes(bytes)).await;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let reply = model(config(&server)).call(&with_tools(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+        assert_eq!((reply.text.as_str(), reply.finish), ("", Finish::ToolCalls));
+        assert_eq!(reply.tool_calls[0].name, "tasks.create");
+        assert_eq!(reply.tool_calls[0].arguments, "{\"title\":\"x\"}");
+        assert!(receiver.try_iter().all(|draft| matches!(draft, Draft::Reasoning(_))));
+    }
+    let server = FakeModelServer::start(move |_| Reply::says(text)).await;
+    let reply = ask(&model(config(&server))).await.unwrap();
+    assert!(reply.tool_calls.is_empty(), "no tool was offered, so nothing is a call");
+}
+
+#[tokio::test]
+async fn thinking_of_a_template_that_opens_it_is_held_back_from_the_second_reply_on() {
+    let server = FakeModelServer::start(|_| Reply::says("secret thought\n</think>\n\nHi")).await;
+    let model = model(config(&server));
+    assert_eq!(ask(&model).await.unwrap().text, "Hi");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reply = model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+    assert_eq!(reply.text, "Hi");
+    let shown: String =
+        receiver.try_iter().map(|d| if let Draft::Text(text) = d { text } else { String::new() }).collect();
+    assert_eq!(shown, "Hi");
+}
+
+#[tokio::test]
+async fn stream_that_is_cut_before_any_text_was_shown_is_asked_for_again() {
+    let cut = || Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": "x"}}))]);
+    for broken in [
+        cut().pieces_of_bytes(4).cut_after_events(4),
+        Reply::says("hidden").reasoning("I think about it").pieces_of_bytes(4).cut_after_events(3),
+        Reply::says("{\"name\": \"use_skill\", \"argum").without_done().without_finish(),
+    ] {
+        let server = FakeModelServer::queue([broken.clone(), Reply::says("whole")]).await;
+        let reply = model(config(&server)).call(&with_tools(), Arc::new(|_| ())).await.unwrap();
+        assert_eq!((reply.text.as_str(), server.request_count()), ("whole", 2), "{broken:?}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_recognised_whatever_their_content_type() {
+    for kind in ["text/plain", "application/octet-stream", "application/json"] {
+        let frame = json!({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]});
+        let body = format!(": ping\n\ndata: {frame}\n\ndata: [DONE]\n\n");
+        let reply = Reply::body(200, body).header("content-type", kind);
+        assert_eq!(ask_for(reply).await.unwrap().text, "Hi", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn parameter_that_the_server_refuses_is_left_out_and_that_is_remembered() {
+    for (field, words) in [
+        ("stream_options", "Unrecognized request argument supplied: stream_options"),
+        (
+            "max_tokens",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+        ),
+        ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model."),
+        ("parallel_tool_calls", "extra_forbidden: parallel_tool_calls: Extra inputs are not permitted"),
+    ] {
+        let server = FakeModelServer::start(move |request| {
+            if !request.json()[field].is_null() { Reply::error(400, words) } else { Reply::says("fine") }
+        })
+        .await;
+        let config = ModelConfig { temperature: Some(0.5), profile: Profile::LlamaCpp, ..config(&server) };
+        let model = model(config);
+        for requests in [2, 3] {
+            assert_eq!(model.call(&with_tools(), Arc::new(|_| ())).await.unwrap().text, "fine", "{field}");
+            assert_eq!(server.request_count(), requests, "{field}");
+        }
+    }
+    let server = FakeModelServer::start(|_| Reply::error(400, "max_tokens is too large: 9999")).await;
+    assert_eq!(ask(&model(config(&server))).await.unwrap_err().kind, ModelErrorKind::InvalidRequest);
+    assert_eq!(server.request_count(), 1, "a wrong value is not a refused parameter");
+}

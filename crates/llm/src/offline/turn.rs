@@ -139,7 +139,7 @@ fn additions(note: &str) -> impl Iterator<Item = &str> {
 /// An answer of an earlier turn; words beside tool calls are none.
 fn answer_of(message: &Message) -> Option<&str> {
     match message {
-        Message::Assistant { text, tool_calls } if tool_calls.is_empty() => Some(text),
+        Message::Assistant { text, tool_calls, .. } if tool_calls.is_empty() => Some(text),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 //! its test in `tests.rs`.
 
 use annie_core::{
-    message::{Finish, ModelErrorKind, ModelReply, ToolCall},
+    message::{Finish, ModelErrorKind, ModelReply, Repair, ToolCall},
     ports::{Draft, DraftSink, Entropy},
 };
 use serde_json::Value;
@@ -10,9 +10,13 @@ use serde_json::Value;
 use super::{
     failure::{self, Failure},
     response::{CallDelta, Choice, Chunk, Delta, text_of},
+    state::StateParts,
     usage::{Timings, WireUsage, usage},
 };
-use crate::config::ModelConfig;
+use crate::{
+    config::ModelConfig,
+    repair::{Names, Said, mended_arguments},
+};
 
 /// The most tool calls that one reply may hold.
 const CALLS_MAX: usize = 128;
@@ -23,6 +27,8 @@ struct Partial {
     id: String,
     name: String,
     arguments: String,
+    /// What the provider wants back with it.
+    extra: Value,
 }
 
 impl Partial {
@@ -31,11 +37,20 @@ impl Partial {
     }
 }
 
+/// A whole reply, and what it taught about its backend.
+#[derive(Debug)]
+pub(crate) struct Assembled {
+    pub reply: ModelReply,
+    /// Its text began inside thinking.
+    pub ended_unbegun: bool,
+}
+
 /// A reply in the making.
 pub(crate) struct Assembler<'a> {
     config: &'a ModelConfig,
     drafts: &'a DraftSink,
-    text: String,
+    said: Said<'a>,
+    state: StateParts,
     calls: Vec<Partial>,
     bytes: usize,
     finish: Option<String>,
@@ -47,11 +62,13 @@ pub(crate) struct Assembler<'a> {
 }
 
 impl<'a> Assembler<'a> {
-    pub fn new(config: &'a ModelConfig, drafts: &'a DraftSink) -> Self {
+    /// `names` are those of calls that may come as text; `begins_thinking` if the text is known to begin inside thinking.
+    pub fn new(config: &'a ModelConfig, names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
         Self {
             config,
             drafts,
-            text: String::new(),
+            said: Said::new(names, begins_thinking, drafts),
+            state: StateParts::default(),
             calls: Vec::new(),
             bytes: 0,
             finish: None,
@@ -63,9 +80,14 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Whether anything of the answer has come: from here on a repetition would say things twice.
+    /// Whether anything of the answer has come.
     pub const fn started(&self) -> bool {
         self.started
+    }
+
+    /// Whether any of its text was shown: from here on a repetition would say things twice.
+    pub const fn has_shown(&self) -> bool {
+        self.said.has_shown()
     }
 
     /// Takes one event's data.
@@ -112,17 +134,21 @@ impl<'a> Assembler<'a> {
         }
         if !thought.is_empty() {
             self.grow(thought.len())?;
+            self.state.reasoning(self.config, &thought);
             (self.drafts)(Draft::Reasoning(thought));
         }
         let mut text = text_of(delta.content);
         text.push_str(delta.refusal.as_deref().unwrap_or_default());
         if !text.is_empty() {
             self.grow(text.len())?;
-            self.text.push_str(&text);
-            (self.drafts)(Draft::Text(text));
+            self.said.push(&text);
         }
+        self.state.details(delta.reasoning_details);
         for (position, call) in delta.tool_calls.into_iter().enumerate() {
             self.call(position as u64, call)?;
+        }
+        if let Some(function) = delta.function_call {
+            self.call(0, CallDelta { function, ..CallDelta::default() })?;
         }
         Ok(())
     }
@@ -156,6 +182,9 @@ impl<'a> Assembler<'a> {
             partial.name = name;
         }
         partial.arguments.push_str(&arguments);
+        if !delta.extra_content.is_null() {
+            partial.extra = delta.extra_content;
+        }
         Ok(())
     }
 
@@ -186,50 +215,77 @@ impl<'a> Assembler<'a> {
     }
 
     /// The reply, if it is whole.
-    pub fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<ModelReply, Failure> {
+    pub fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
         let cut_call = self.calls.iter().any(|c| !c.arguments.is_empty() && !c.is_whole());
         if self.finish.is_none() && (!self.done || cut_call) {
             let detail = "the reply ended before its end";
             return Err(Failure::new(ModelErrorKind::Truncated, detail, true));
         }
-        let reason = self.finish.as_deref().unwrap_or("stop");
-        let cut = matches!(reason, "length" | "content_filter");
-        if cut {
+        let cut = cut_short(self.finish.as_deref().unwrap_or_default());
+        if cut.is_some() {
             // What the limit cut off must never run, not even as `{}`.
             self.calls.retain(|call| !call.arguments.is_empty() && call.is_whole());
         }
-        let finish = match reason {
-            "length" => Finish::Length,
-            "content_filter" => Finish::ContentFilter,
-            _ if self.calls.is_empty() => Finish::Stop,
-            _ => Finish::ToolCalls,
-        };
-        let usage = usage(self.usage.as_ref(), self.timings.as_ref(), self.config.price.as_ref());
-        let tool_calls = named(self.calls, entropy);
-        Ok(ModelReply {
-            text: self.text,
+        let whole = self.said.finish(self.calls.is_empty() && cut.is_none());
+        let mut repairs = whole.repairs;
+        if mend(&mut self.calls) {
+            repairs.push(Repair::Arguments);
+        }
+        let lifted = whole.calls.into_iter().map(|(name, arguments)| Partial { name, arguments, ..Partial::default() });
+        self.calls.extend(lifted);
+        let (tool_calls, extras) = named(self.calls, entropy);
+        let finish = cut.unwrap_or(if tool_calls.is_empty() { Finish::Stop } else { Finish::ToolCalls });
+        let reply = ModelReply {
+            text: whole.text,
+            provider_state: self.state.finish(self.config, asked_for, &extras),
             tool_calls,
             finish,
-            usage,
+            usage: usage(self.usage.as_ref(), self.timings.as_ref(), self.config.price.as_ref()),
             model: self.model.unwrap_or_else(|| asked_for.to_owned()),
             declined: false,
-            provider_state: None,
-            repairs: Vec::new(),
-        })
+            repairs,
+        };
+        Ok(Assembled { reply, ended_unbegun: whole.ended_unbegun })
     }
 }
 
+/// What cut a reply short, in the words of any provider.
+fn cut_short(reason: &str) -> Option<Finish> {
+    match reason.to_ascii_lowercase().as_str() {
+        "length" | "max_tokens" | "model_length" | "max_output_tokens" | "model_context_window_exceeded" => {
+            Some(Finish::Length)
+        }
+        "content_filter" | "content-filter" | "content_filtered" | "safety" | "recitation" | "prohibited_content"
+        | "blocklist" | "spii" | "refusal" => Some(Finish::ContentFilter),
+        _ => None,
+    }
+}
+
+/// Mends arguments with a stray fence or one missing brace; says whether any were.
+fn mend(calls: &mut [Partial]) -> bool {
+    let mut is_mended = false;
+    for call in calls.iter_mut().filter(|call| !call.arguments.trim().is_empty() && !call.is_whole()) {
+        if let Some(arguments) = mended_arguments(&call.arguments) {
+            call.arguments = arguments;
+            is_mended = true;
+        }
+    }
+    is_mended
+}
+
 /// The calls with ids that are there and unique, and arguments that are never empty: some models write `null` for none.
-fn named(calls: Vec<Partial>, entropy: &dyn Entropy) -> Vec<ToolCall> {
+fn named(calls: Vec<Partial>, entropy: &dyn Entropy) -> (Vec<ToolCall>, Vec<(String, Value)>) {
     let mut named: Vec<ToolCall> = Vec::with_capacity(calls.len());
+    let mut extras = Vec::with_capacity(calls.len());
     for call in calls {
         let taken = call.id.is_empty() || named.iter().any(|n| n.id == call.id);
         let id = if taken { mint(entropy) } else { call.id };
         let blank = matches!(call.arguments.trim(), "" | "null");
         let arguments = if blank { "{}".to_owned() } else { call.arguments };
+        extras.push((id.clone(), call.extra));
         named.push(ToolCall { id, name: call.name, arguments });
     }
-    named
+    (named, extras)
 }
 
 fn mint(entropy: &dyn Entropy) -> String {

@@ -9,6 +9,29 @@ use super::super::config::ModelConfig;
 /// The longest piece of a server's words that is kept, in characters.
 const DETAIL_CHARS_MAX: usize = 500;
 
+/// A prompt that is too long, in the words of OpenAI, llama.cpp and vLLM; Anthropic; Gemini; Bedrock; others.
+const OVERFLOWS: [&str; 8] = [
+    "maximum context length",
+    "context size",
+    "context length",
+    "prompt is too long",
+    "input token count",
+    "input is too long",
+    "too many tokens",
+    "prompt too long",
+];
+/// A server or a model that takes no tools: Ollama, llama.cpp, vLLM, OpenRouter, others.
+const NO_TOOLS: [&str; 8] = [
+    "does not support tool",
+    "requires --jinja",
+    "enable-auto-tool-choice",
+    "support tool use",
+    "tool use is not supported",
+    "tools are not supported",
+    "tool calling is not supported",
+    "does not support function",
+];
+
 /// A failure and whether the same request may be sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -85,7 +108,12 @@ impl Told {
     fn is_overflow(&self) -> bool {
         let message = self.message.to_lowercase();
         self.words.iter().any(|w| w == "context_length_exceeded" || w == "exceed_context_size_error")
-            || ["maximum context length", "context size", "context length"].iter().any(|s| message.contains(s))
+            || OVERFLOWS.iter().any(|s| message.contains(s))
+    }
+
+    fn is_refusal_of_tools(&self) -> bool {
+        let message = self.message.to_lowercase();
+        NO_TOOLS.iter().any(|s| message.contains(s))
     }
 
     fn kind_by_words(&self) -> Option<ModelErrorKind> {
@@ -126,6 +154,7 @@ pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
     let told = Told::of(body);
     let kind = match told.code {
         Some(code) if code >= 400 => kind_of(code, &told),
+        _ if told.is_refusal_of_tools() => ModelErrorKind::ToolsUnsupported,
         _ if told.is_overflow() => ModelErrorKind::Overflow,
         _ => told.kind_by_words().unwrap_or(ModelErrorKind::Unavailable),
     };
@@ -149,6 +178,7 @@ fn kind_of(status: u16, told: &Told) -> ModelErrorKind {
         429 if told.kind_by_words() == Some(ModelErrorKind::Payment) => return ModelErrorKind::Payment,
         429 => return ModelErrorKind::RateLimited,
         413 => return ModelErrorKind::Overflow,
+        _ if told.is_refusal_of_tools() => return ModelErrorKind::ToolsUnsupported,
         _ if told.is_overflow() => return ModelErrorKind::Overflow,
         _ => {}
     }
@@ -180,6 +210,11 @@ mod tests {
             json!({"object": "error", "type": "BadRequestError", "code": 400,
                 "message": "This model's maximum context length is 4096 tokens."}),
             json!({"error": "input exceeds the available context size"}),
+            json!({"type": "error", "error": {"type": "invalid_request_error",
+                "message": "prompt is too long: 210000 tokens > 200000 maximum"}}),
+            json!([{"error": {"code": 400, "status": "INVALID_ARGUMENT",
+                "message": "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576)."}}]),
+            json!({"message": "Input is too long for requested model."}),
         ] {
             assert_eq!(kind(400, &body), ModelErrorKind::Overflow, "{body}");
         }
@@ -209,6 +244,27 @@ mod tests {
             (529, json!({"type": "error", "error": {"type": "overloaded_error"}}), ModelErrorKind::Unavailable),
         ] {
             assert_eq!(kind(status, &body), wanted, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn every_servers_way_to_refuse_tools_is_told_and_not_retried() {
+        for (status, body) in [
+            (400, json!({"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}})),
+            (
+                500,
+                json!({"error": {"code": 500, "message": "tools param requires --jinja flag", "type": "server_error"}}),
+            ),
+            (
+                400,
+                json!({"object": "error", "message": "\"auto\" tool choice requires --enable-auto-tool-choice and \
+                --tool-call-parser to be set"}),
+            ),
+            (404, json!({"error": {"code": 404, "message": "No endpoints found that support tool use."}})),
+        ] {
+            let config = ModelConfig::default();
+            let failure = by_status(&config, status, &Hints::default(), body.to_string().as_bytes());
+            assert_eq!((failure.error.kind, failure.may_retry), (ModelErrorKind::ToolsUnsupported, false), "{body}");
         }
     }
 

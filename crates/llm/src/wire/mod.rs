@@ -3,6 +3,8 @@
 
 pub(crate) mod assemble;
 pub(crate) mod failure;
+pub(crate) mod quirks;
 pub(crate) mod request;
 pub(crate) mod response;
+mod state;
 pub(crate) mod usage;

@@ -10,6 +10,7 @@ use annie_core::{
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 
+use super::{quirks::Quirks, state::State};
 use crate::config::{ModelConfig, Profile};
 
 /// Cache breakpoints that a request may carry (Anthropic's limit, which OpenRouter passes on).
@@ -82,6 +83,10 @@ struct Tool<'a> {
 struct Line<'a> {
     role: &'static str,
     content: Content<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_details: Option<&'a Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +121,8 @@ struct Call<'a> {
     id: &'a str,
     r#type: &'static str,
     function: Function<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra_content: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -125,11 +132,14 @@ struct Function<'a> {
 }
 
 /// The body's bytes.
-pub(crate) fn body(config: &ModelConfig, request: &ModelRequest) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error> {
     let profile = config.profile;
     let output = request.output_tokens_max;
-    let (max_tokens, max_completion_tokens) =
-        if profile == Profile::OpenAi { (None, Some(output)) } else { (Some(output), None) };
+    let (max_tokens, max_completion_tokens) = if (profile == Profile::OpenAi) != quirks.other_max_tokens {
+        (None, Some(output))
+    } else {
+        (Some(output), None)
+    };
     let session = Some(clip_chars(&request.session_id, SESSION_CHARS_MAX)).filter(|s| !s.is_empty());
     let options = &request.options;
     let sampling = &options.sampling;
@@ -140,13 +150,14 @@ pub(crate) fn body(config: &ModelConfig, request: &ModelRequest) -> Result<Vec<u
         prompt_cache_key: session.filter(|_| profile == Profile::OpenAi),
         tools: request.tools.iter().map(|function| Tool { r#type: "function", function }).collect(),
         messages: lines(config, request),
-        parallel_tool_calls: parallel.filter(|_| !request.tools.is_empty()),
+        parallel_tool_calls: parallel.filter(|_| !request.tools.is_empty() && !quirks.no_parallel),
         max_tokens,
         max_completion_tokens,
         temperature: match (&sampling.temperature, config.temperature) {
             (Some(asked), _) => Some(Temperature::Asked(asked)),
             (None, configured) => configured.map(Temperature::Configured),
-        },
+        }
+        .filter(|_| !quirks.no_temperature),
         top_p: sampling.top_p.as_ref(),
         presence_penalty: sampling.presence_penalty.as_ref(),
         frequency_penalty: sampling.frequency_penalty.as_ref(),
@@ -156,7 +167,7 @@ pub(crate) fn body(config: &ModelConfig, request: &ModelRequest) -> Result<Vec<u
         response_format: options.format.as_ref().filter(|_| takes_format(profile, request)).map(response_format),
         priority: (profile == Profile::Vllm && config.send_priority).then_some(request.priority),
         stream: config.stream,
-        stream_options: (config.stream && profile.wants_usage_option())
+        stream_options: (config.stream && profile.wants_usage_option() && !quirks.no_stream_options)
             .then_some(StreamOptions { include_usage: true }),
         extra: extra(config, request),
     };
@@ -215,6 +226,7 @@ fn clip_chars(text: &str, chars: usize) -> &str {
 fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
     let parts = config.profile.takes_parts();
     let marks = config.cache_breakpoints && config.profile == Profile::OpenRouter;
+    let model = request.model.as_deref().unwrap_or(&config.model);
     let mut lines = Vec::with_capacity(request.messages.len() + 1);
     if request.system.iter().any(|p| !p.text.is_empty()) {
         lines.push(plain("system", system(&request.system, parts, marks)));
@@ -230,9 +242,9 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
             Message::User { context, text } => {
                 lines.push(plain("user", user(context.as_deref(), text, parts, cache)));
             }
-            Message::Assistant { text, tool_calls, .. } => {
+            Message::Assistant { text, tool_calls, provider_state } => {
                 open = tool_calls.iter().map(|c| c.id.as_str()).collect();
-                lines.push(assistant(text, tool_calls));
+                lines.push(assistant(text, tool_calls, State::own(provider_state.as_ref(), config, model)));
             }
             Message::Tool { call_id, text } => match open.iter().position(|id| id == call_id) {
                 Some(which) => {
@@ -276,7 +288,7 @@ fn breakpoint(request: &ModelRequest) -> Option<usize> {
 }
 
 fn plain<'a>(role: &'static str, content: Content<'a>) -> Line<'a> {
-    Line { role, content, tool_calls: Vec::new(), tool_call_id: None }
+    Line { role, content, reasoning_content: None, reasoning_details: None, tool_calls: Vec::new(), tool_call_id: None }
 }
 
 fn part(text: &str, cache_control: Option<CacheControl>) -> Part<'_> {
@@ -316,7 +328,7 @@ fn user<'a>(context: Option<&'a str>, text: &'a str, parts: bool, cache: Option<
     }
 }
 
-fn assistant<'a>(text: &'a str, tool_calls: &'a [ToolCall]) -> Line<'a> {
+fn assistant<'a>(text: &'a str, tool_calls: &'a [ToolCall], state: State<'a>) -> Line<'a> {
     Line {
         role: "assistant",
         content: if text.is_empty() && !tool_calls.is_empty() {
@@ -324,12 +336,15 @@ fn assistant<'a>(text: &'a str, tool_calls: &'a [ToolCall]) -> Line<'a> {
         } else {
             Content::Text(text.into())
         },
+        reasoning_content: state.reasoning_content(),
+        reasoning_details: state.reasoning_details(),
         tool_calls: tool_calls
             .iter()
             .map(|call| Call {
                 id: &call.id,
                 r#type: "function",
                 function: Function { name: &call.name, arguments: sound(&call.arguments) },
+                extra_content: state.extra_content(&call.id),
             })
             .collect(),
         tool_call_id: None,
@@ -345,7 +360,14 @@ fn sound(arguments: &str) -> Cow<'_, str> {
 
 fn result<'a>(call_id: &'a str, text: &'a str, parts: bool, cache: Option<CacheControl>) -> Line<'a> {
     let content = if parts { Content::Parts(vec![part(text, cache)]) } else { Content::Text(text.into()) };
-    Line { role: "tool", content, tool_calls: Vec::new(), tool_call_id: Some(call_id) }
+    Line {
+        role: "tool",
+        content,
+        reasoning_content: None,
+        reasoning_details: None,
+        tool_calls: Vec::new(),
+        tool_call_id: Some(call_id),
+    }
 }
 
 #[cfg(test)]

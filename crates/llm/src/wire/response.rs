@@ -41,8 +41,12 @@ pub(crate) struct Delta {
     pub reasoning: Value,
     /// Reasoning as llama.cpp and DeepSeek call it.
     pub reasoning_content: Value,
+    /// Reasoning that OpenRouter wants back as it came.
+    pub reasoning_details: Value,
     #[serde(deserialize_with = "or_default")]
     pub tool_calls: Vec<CallDelta>,
+    /// The one call of the interface before `tool_calls`.
+    pub function_call: Option<FunctionDelta>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -52,6 +56,8 @@ pub(crate) struct CallDelta {
     pub id: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub function: FunctionDelta,
+    /// What the provider wants back with this call: Gemini's thought signature.
+    pub extra_content: Value,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -19,14 +19,15 @@ impl Entropy for Counting {
 
 fn assembled_with(config: &ModelConfig, events: &[Value], done: bool) -> Result<ModelReply, Failure> {
     let sink: DraftSink = Arc::new(|_| ());
-    let mut assembler = Assembler::new(config, &sink);
+    let names = Names::default();
+    let mut assembler = Assembler::new(config, &names, false, &sink);
     for event in events {
         assembler.event(&event.to_string())?;
     }
     if done {
         assembler.event("[DONE]")?;
     }
-    assembler.finish("asked-for", &Counting(AtomicU64::new(1)))
+    assembler.finish("asked-for", &Counting(AtomicU64::new(1))).map(|assembled| assembled.reply)
 }
 
 fn assembled(events: &[Value]) -> Result<ModelReply, Failure> {
@@ -179,7 +180,8 @@ fn rule_8_reasoning_is_found_under_each_name_and_kept_apart() {
     let kept = Arc::clone(&drafts);
     let sink: DraftSink = Arc::new(move |d| kept.lock().unwrap().push(d));
     let config = ModelConfig::default();
-    let mut assembler = Assembler::new(&config, &sink);
+    let names = Names::default();
+    let mut assembler = Assembler::new(&config, &names, false, &sink);
     for delta in [
         json!({"reasoning": "one"}),
         json!({"reasoning_content": "two"}),
@@ -188,7 +190,7 @@ fn rule_8_reasoning_is_found_under_each_name_and_kept_apart() {
         assembler.event(&json!({"choices": [{"delta": delta}]}).to_string()).unwrap();
     }
     assembler.event(&end("stop").to_string()).unwrap();
-    assert_eq!(assembler.finish("m", &Counting(AtomicU64::new(0))).unwrap().text, "answer");
+    assert_eq!(assembler.finish("m", &Counting(AtomicU64::new(0))).unwrap().reply.text, "answer");
     let wanted = [Draft::Reasoning("one".into()), Draft::Reasoning("two".into()), Draft::Text("answer".into())];
     assert_eq!(*drafts.lock().unwrap(), wanted);
 }
@@ -228,7 +230,8 @@ fn what_is_too_large_or_no_json_is_a_protocol_error() {
     assert_eq!(kind(assembled(&[calls(many)])), ModelErrorKind::Protocol);
     let sink: DraftSink = Arc::new(|_| ());
     let config = ModelConfig::default();
-    let failure = Assembler::new(&config, &sink).event("<html>").unwrap_err();
+    let names = Names::default();
+    let failure = Assembler::new(&config, &names, false, &sink).event("<html>").unwrap_err();
     assert_eq!((failure.error.kind, failure.may_retry), (ModelErrorKind::Protocol, false));
 }
 
@@ -236,4 +239,77 @@ fn what_is_too_large_or_no_json_is_a_protocol_error() {
 fn a_refusal_is_text_and_a_filter_is_named() {
     let reply = assembled(&[json!({"choices": [{"delta": {"refusal": "I cannot."}}]}), end("content_filter")]).unwrap();
     assert_eq!((reply.text.as_str(), reply.finish), ("I cannot.", Finish::ContentFilter));
+}
+
+#[test]
+fn reply_that_was_cut_says_so_in_the_words_of_any_provider() {
+    for (reason, finish) in [
+        ("length", Finish::Length),
+        ("max_tokens", Finish::Length),
+        ("MAX_TOKENS", Finish::Length),
+        ("model_length", Finish::Length),
+        ("SAFETY", Finish::ContentFilter),
+        ("content_filter", Finish::ContentFilter),
+        ("refusal", Finish::ContentFilter),
+        ("STOP", Finish::Stop),
+        ("end_turn", Finish::Stop),
+    ] {
+        assert_eq!(assembled(&[text("x"), end(reason)]).unwrap().finish, finish, "{reason}");
+    }
+}
+
+#[test]
+fn legacy_function_call_is_a_call() {
+    let piece = |function: Value| json!({"choices": [{"delta": {"function_call": function}}]});
+    let reply = assembled(&[
+        piece(json!({"name": "get_skill", "arguments": "{\"domain\":"})),
+        piece(json!({"arguments": "\"tasks\"}"})),
+        end("function_call"),
+    ])
+    .unwrap();
+    assert_eq!(reply.finish, Finish::ToolCalls);
+    assert_eq!(
+        (reply.tool_calls[0].name.as_str(), reply.tool_calls[0].arguments.as_str()),
+        ("get_skill", "{\"domain\":\"tasks\"}")
+    );
+}
+
+#[test]
+fn arguments_with_one_mistake_are_mended_and_the_reply_says_so() {
+    let reply = assembled(&[
+        calls(json!([{"id": "a", "function": {"name": "x", "arguments": "{\"n\": {\"m\": 1}"}}])),
+        end("tool_calls"),
+    ])
+    .unwrap();
+    assert_eq!(brief(&reply), [("a", "x", "{\"n\":{\"m\":1}}")]);
+    assert_eq!(reply.repairs, [Repair::Arguments]);
+}
+
+#[test]
+fn state_of_the_provider_is_kept_with_calls_and_up_to_its_limit() {
+    let config = ModelConfig { name: "b".into(), model: "deepseek-chat".into(), ..ModelConfig::default() };
+    let signed = |signature: &str| {
+        vec![
+            json!({"choices": [{"delta": {"reasoning_content": "I look."}}]}),
+            json!({"choices": [{"delta": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "I "}]}}]}),
+            json!({"choices": [{"delta": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "look", "signature": signature}]}}]}),
+            calls(
+                json!([{"id": "a", "function": {"name": "x", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": signature}}}]),
+            ),
+            end("tool_calls"),
+        ]
+    };
+    let reply = assembled_with(&config, &signed("c2ln"), true).unwrap();
+    assert_eq!(
+        reply.provider_state,
+        Some(json!({
+            "by": "b/asked-for",
+            "reasoning_content": "I look.",
+            "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "I look", "signature": "c2ln"}],
+            "calls": [{"id": "a", "extra_content": {"google": {"thought_signature": "c2ln"}}}]
+        }))
+    );
+    assert_eq!(assembled_with(&config, &signed(&"x".repeat(40_000)), true).unwrap().provider_state, None);
+    let answer = [json!({"choices": [{"delta": {"reasoning_content": "hm", "content": "Hi"}}]}), end("stop")];
+    assert_eq!(assembled_with(&config, &answer, true).unwrap().provider_state, None, "an answer ends the turn");
 }

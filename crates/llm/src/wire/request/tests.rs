@@ -43,7 +43,7 @@ fn request() -> ModelRequest {
 }
 
 fn sent(config: &ModelConfig, request: &ModelRequest) -> Value {
-    serde_json::from_slice(&body(config, request).unwrap()).unwrap()
+    serde_json::from_slice(&body(config, request, Quirks::default()).unwrap()).unwrap()
 }
 
 #[test]
@@ -122,13 +122,18 @@ fn the_prefix_is_the_same_bytes_between_two_rounds() {
         let mut second = first.clone();
         second.messages.push(Message::calling("more", vec![call("c2", "{}")]));
         second.messages.push(Message::Tool { call_id: "c2".into(), text: "result".into() });
-        let (a, b) = (body(&config, &first).unwrap(), body(&config, &second).unwrap());
+        let (a, b) =
+            (body(&config, &first, Quirks::default()).unwrap(), body(&config, &second, Quirks::default()).unwrap());
         let common = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
         let prefix = String::from_utf8_lossy(&a[..common]).into_owned();
         let last = "\"tool_call_id\":\"c1\"}";
         assert!(prefix.ends_with(last), "{profile:?}: the common prefix ends with {:?}", &prefix[prefix.len() - 60..]);
         assert!(prefix.contains("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_skill\""));
-        assert_eq!(body(&config, &first).unwrap(), a, "{profile:?}: the same request gives the same bytes");
+        assert_eq!(
+            body(&config, &first, Quirks::default()).unwrap(),
+            a,
+            "{profile:?}: the same request gives the same bytes"
+        );
     }
 }
 
@@ -137,7 +142,7 @@ fn a_moved_breakpoint_changes_nothing_but_the_mark() {
     let first = request();
     let second = ModelRequest { stable_messages: 5, ..first.clone() };
     let strip = |request: &ModelRequest| {
-        let text = String::from_utf8(body(&config(Profile::OpenRouter), request).unwrap()).unwrap();
+        let text = String::from_utf8(body(&config(Profile::OpenRouter), request, Quirks::default()).unwrap()).unwrap();
         text.replace(",\"cache_control\":{\"type\":\"ephemeral\"}", "")
     };
     assert_eq!(strip(&first), strip(&second));
@@ -228,7 +233,7 @@ fn what_a_caller_asks_is_sent_once_and_wins_over_the_configuration() {
     for (field, value) in [("top_p", json!(0.5)), ("seed", json!(1)), ("top_k", json!(40))] {
         config.body.insert(field.into(), value);
     }
-    let bytes = body(&config, &ModelRequest { options: options(), ..request() }).unwrap();
+    let bytes = body(&config, &ModelRequest { options: options(), ..request() }, Quirks::default()).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     assert_eq!((text.matches("\"top_p\"").count(), text.matches("\"seed\"").count()), (1, 1), "{text}");
     let body: Value = serde_json::from_str(&text).unwrap();
@@ -260,4 +265,26 @@ fn a_form_is_asked_for_where_it_does_not_stand_in_the_way_of_calls() {
     assert_eq!(with(Profile::LlamaCpp, Some(ToolChoice::None), true), wanted);
     assert_eq!(with(Profile::OpenAi, None, true), wanted);
     assert_eq!(with(Profile::LlamaCpp, None, true), Value::Null);
+}
+
+#[test]
+fn state_of_the_provider_goes_back_in_its_place_and_to_nobody_else() {
+    let state = json!({
+        "by": "default/m",
+        "reasoning_content": "I look.",
+        "reasoning_details": [{"type": "reasoning.text", "text": "I look."}],
+        "calls": [{"id": "c1", "extra_content": {"google": {"thought_signature": "c2ln"}}}]
+    });
+    let mut request = request();
+    request.messages[3] =
+        Message::Assistant { text: String::new(), tool_calls: vec![call("c1", "{}")], provider_state: Some(state) };
+    let body = sent(&config(Profile::Generic), &request);
+    let line = &body["messages"][4];
+    assert_eq!(line["reasoning_content"], "I look.");
+    assert_eq!(line["reasoning_details"][0]["text"], "I look.");
+    assert_eq!(line["tool_calls"][0]["extra_content"]["google"]["thought_signature"], "c2ln");
+    let other = ModelConfig { name: "other".into(), ..config(Profile::Generic) };
+    assert!(!sent(&other, &request).to_string().contains("c2ln"));
+    let other = ModelRequest { model: Some("m2".into()), ..request };
+    assert!(!sent(&config(Profile::Generic), &other).to_string().contains("c2ln"));
 }

@@ -1,0 +1,287 @@
+//! Calls that a model wrote as text, in the shapes that models were seen to use. A text is a call only as a whole: beside
+//! calls, tags and fences it may hold one short line of prose before them, and every name must be offered.
+
+use serde_json::{Map, Value};
+
+use super::{json, names::Names};
+
+/// The longest prose before a call, in characters.
+pub(super) const PROSE_CHARS_MAX: usize = 200;
+/// The most calls that one text may hold.
+const CALLS_MAX: usize = 32;
+/// What stands around calls.
+const TAGS: [&str; 28] = [
+    "<tool_calls>",
+    "</tool_calls>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tools>",
+    "</tools>",
+    "<tool>",
+    "</tool>",
+    "<function_calls>",
+    "</function_calls>",
+    "<function_call>",
+    "</function_call>",
+    "</function>",
+    "</invoke>",
+    "</parameter>",
+    "<|tool_calls|>",
+    "<|tool_call|>",
+    "<|/tool_call|>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "[TOOL_CALLS]",
+    "[/TOOL_CALLS]",
+    "[TOOL_CALL]",
+    "[/TOOL_CALL]",
+    "[TOOL_REQUEST]",
+    "[END_TOOL_REQUEST]",
+];
+/// Words of a line that shows a call instead of making it.
+const QUOTING: [&str; 9] =
+    ["example", "would", "could", "e.g.", "instance", "like this", "looks like", "such as", "format"];
+
+/// Calls that were found in a text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Lifted {
+    /// What was said before them.
+    pub prose: String,
+    /// Name and arguments of each.
+    pub calls: Vec<(String, String)>,
+    /// One was no JSON as it stood.
+    pub is_mended: bool,
+}
+
+/// The calls of a text, if it is nothing but calls.
+pub(super) fn lift(text: &str, names: &Names) -> Option<Lifted> {
+    let mut reader = Reader { rest: text, names, lifted: Lifted::default() };
+    while reader.step()? {}
+    (!reader.lifted.calls.is_empty()).then_some(reader.lifted)
+}
+
+/// A call by its name and its arguments' text, if both can be used.
+pub(super) fn named(name: &str, arguments: &str, names: &Names) -> Option<(String, String)> {
+    let arguments = match arguments.trim() {
+        "" => Value::Object(Map::new()),
+        text => json::read(text)?.value,
+    };
+    Some((names.find(name)?.to_owned(), object(arguments)?.to_string()))
+}
+
+/// Arguments of a native call that are no JSON, with a stray fence or one missing brace mended.
+pub(crate) fn mended_arguments(text: &str) -> Option<String> {
+    let read = json::read(text.trim())?;
+    let behind = text.trim()[read.used..].trim_matches(|c: char| c.is_whitespace() || matches!(c, '`' | '}' | ';'));
+    (read.value.is_object() && behind.is_empty()).then(|| read.value.to_string())
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    names: &'a Names,
+    lifted: Lifted,
+}
+
+impl<'a> Reader<'a> {
+    /// Takes one thing off the text: false at its end, nothing if the text is not a call.
+    fn step(&mut self) -> Option<bool> {
+        self.rest = self.rest.trim_start();
+        if self.rest.is_empty() {
+            return Some(false);
+        }
+        if let Some(tag) = TAGS.iter().find(|tag| self.rest.starts_with(**tag)) {
+            self.skip(tag.len());
+        } else if let Some(behind) = self.rest.strip_prefix("```") {
+            self.rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
+        } else if self.rest.starts_with("[Calling tool") {
+            self.announced()?;
+        } else if self.rest.starts_with("<function=") || self.rest.starts_with("<invoke") {
+            self.marked_up()?;
+        } else if self.rest.starts_with(['{', '[']) {
+            let read = json::read(self.rest)?;
+            self.lifted.is_mended |= read.is_mended;
+            self.skip(read.used);
+            self.collect(read.value)?;
+        } else if !self.by_name()? {
+            self.other()?;
+        }
+        (self.lifted.calls.len() <= CALLS_MAX).then_some(true)
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.rest = &self.rest[bytes..];
+    }
+
+    fn push(&mut self, name: &str, arguments: Value) -> Option<()> {
+        let name = self.names.find(name)?.to_owned();
+        self.lifted.calls.push((name, object(arguments)?.to_string()));
+        Some(())
+    }
+
+    /// One JSON value: a call, a list of calls, or an object that holds such a list.
+    fn collect(&mut self, value: Value) -> Option<()> {
+        match value {
+            Value::Array(items) => items.into_iter().try_for_each(|item| self.collect(item)),
+            Value::Object(mut call) => {
+                for list in ["tool_calls", "function_call"] {
+                    if let Some(inner) = call.remove(list) {
+                        return self.collect(inner);
+                    }
+                }
+                if let Some(Value::Object(function)) = call.get_mut("function") {
+                    let function = std::mem::take(function);
+                    return self.collect(Value::Object(function));
+                }
+                let name = ["name", "tool", "tool_name", "function", "recipient_name"].iter().find_map(|k| {
+                    let is_text = call.get(*k).is_some_and(Value::is_string);
+                    is_text.then(|| call.remove(*k)).flatten()
+                })?;
+                let given = ["arguments", "parameters", "args", "input", "params"].iter().find_map(|k| call.remove(*k));
+                let arguments = given.unwrap_or_else(|| {
+                    call.retain(|key, _| !matches!(key.as_str(), "id" | "type"));
+                    Value::Object(call)
+                });
+                self.push(name.as_str()?, arguments)
+            }
+            _ => None,
+        }
+    }
+
+    /// `[Calling tool: NAME {…}]`
+    fn announced(&mut self) -> Option<()> {
+        let from = self.rest.find(':')? + 1;
+        self.rest = self.rest[from..].trim_start();
+        let name = word(self.rest);
+        self.skip(name.len());
+        let end = self.rest.find([']', '{'])?;
+        let has_object = self.rest[end..].starts_with('{');
+        self.skip(end);
+        let arguments = if has_object { self.value()? } else { Value::Null };
+        self.push(name, arguments)?;
+        let end = self.rest.find(']')?;
+        let between = &self.rest[..end];
+        between.trim_matches(|c: char| c.is_whitespace() || c == ')').is_empty().then(|| self.skip(end + 1))
+    }
+
+    /// `<function=NAME><parameter=KEY>VALUE</parameter></function>`, `<invoke name="NAME"><parameter name="KEY">…`; the
+    /// ends may be missing.
+    fn marked_up(&mut self) -> Option<()> {
+        let name = self.tag_name()?;
+        let mut arguments = Map::new();
+        loop {
+            self.rest = self.rest.trim_start();
+            if self.rest.starts_with("<parameter") {
+                let key = self.tag_name()?;
+                let ends = ["</parameter>", "<parameter", "</function>", "</invoke>", "</tool_call>"];
+                let end = ends.iter().filter_map(|end| self.rest.find(end)).min().unwrap_or(self.rest.len());
+                arguments.insert(key.to_owned(), plain_value(&self.rest[..end]));
+                self.skip(end);
+                self.rest = self.rest.strip_prefix("</parameter>").unwrap_or(self.rest);
+            } else if self.rest.starts_with('{') && arguments.is_empty() {
+                let Value::Object(given) = self.value()? else { return None };
+                arguments = given;
+            } else {
+                break;
+            }
+        }
+        self.push(name, Value::Object(arguments))
+    }
+
+    /// The name in `<word=NAME>` or `<word name="NAME">`; the tag is taken off.
+    fn tag_name(&mut self) -> Option<&'a str> {
+        let end = self.rest.find('>')?;
+        let (_, name) = self.rest[..end].split_once('=')?;
+        self.skip(end + 1);
+        Some(name.trim().trim_matches(['"', '\'']))
+    }
+
+    /// `NAME {…}`, `NAME({…})`, `NAME[ARGS]{…}`, `NAME` and `<arg_key>` pairs.
+    fn by_name(&mut self) -> Option<bool> {
+        let name = word(self.rest);
+        if name.is_empty() || self.names.find(name).is_none() {
+            return Some(false);
+        }
+        let behind = self.rest[name.len()..].trim_start();
+        let behind = behind.strip_prefix("[ARGS]").or_else(|| behind.strip_prefix('(')).unwrap_or(behind).trim_start();
+        if behind.starts_with("<arg_key>") {
+            self.rest = behind;
+            let arguments = self.pairs()?;
+            self.push(name, arguments)?;
+            return Some(true);
+        }
+        if !behind.starts_with('{') {
+            return Some(false);
+        }
+        self.rest = behind;
+        let arguments = self.value()?;
+        self.push(name, arguments)?;
+        self.rest = self.rest.trim_start().strip_prefix(')').unwrap_or(self.rest);
+        Some(true)
+    }
+
+    fn pairs(&mut self) -> Option<Value> {
+        let mut arguments = Map::new();
+        while let Some(behind) = self.rest.trim_start().strip_prefix("<arg_key>") {
+            let (key, behind) = behind.split_once("</arg_key>")?;
+            let behind = behind.trim_start().strip_prefix("<arg_value>")?;
+            let (value, behind) = behind.split_once("</arg_value>")?;
+            arguments.insert(key.trim().to_owned(), plain_value(value));
+            self.rest = behind;
+        }
+        Some(Value::Object(arguments))
+    }
+
+    fn value(&mut self) -> Option<Value> {
+        let read = json::read(self.rest)?;
+        self.lifted.is_mended |= read.is_mended;
+        self.skip(read.used);
+        Some(read.value)
+    }
+
+    /// One line of prose before the first call, or a stray end behind one.
+    fn other(&mut self) -> Option<()> {
+        if !self.lifted.calls.is_empty() {
+            let stray = self.rest.chars().next().filter(|c| matches!(c, '}' | ']' | ')' | ',' | ';'))?;
+            self.skip(stray.len_utf8());
+            return Some(());
+        }
+        let line = self.rest.lines().next().unwrap_or_default().trim_end();
+        let lower = line.to_lowercase();
+        let is_quoting = line.ends_with('?') || QUOTING.iter().any(|word| lower.contains(word));
+        if !self.lifted.prose.is_empty() || line.chars().count() > PROSE_CHARS_MAX || is_quoting {
+            return None;
+        }
+        self.lifted.prose = line.to_owned();
+        self.skip(line.len());
+        Some(())
+    }
+}
+
+/// The name that a text begins with.
+pub(super) fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))).unwrap_or(text.len());
+    &text[..end]
+}
+
+fn object(arguments: Value) -> Option<Value> {
+    match arguments {
+        Value::Null => Some(Value::Object(Map::new())),
+        Value::String(text) if text.trim().is_empty() => Some(Value::Object(Map::new())),
+        Value::String(text) => json::read(text.trim()).map(|read| read.value).filter(Value::is_object),
+        object @ Value::Object(_) => Some(object),
+        _ => None,
+    }
+}
+
+/// A value between tags: JSON only where it is a list or an object. The kernel reads numbers in texts.
+fn plain_value(text: &str) -> Value {
+    let text = text.strip_prefix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let compound = text.trim_start().starts_with(['{', '[']).then(|| serde_json::from_str(text.trim()).ok()).flatten();
+    compound.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

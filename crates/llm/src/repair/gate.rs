@@ -1,0 +1,208 @@
+//! Holds back what may be a call that the model wrote as text, and lets everything else through at once. What is held is
+//! decided character by character, so the way in which a reply was cut into chunks changes nothing.
+
+use super::{
+    calls::{self, Lifted, PROSE_CHARS_MAX},
+    names::Names,
+};
+
+/// The longest text that is held back, in bytes; a longer one is shown, and is no call.
+const HELD_BYTES_MAX: usize = 64 * 1024;
+/// How much of what is held is looked at again with every character, in bytes.
+const LOOKED_AT_BYTES_MAX: usize = 256;
+/// Beginnings of tags that stand around calls.
+const TAGS: [&str; 8] = ["<tool", "<function", "</", "<invoke", "<|tool", "<|/tool", "[TOOL_", "[Calling tool"];
+/// What a fence around a call says of itself.
+const FENCES: [&str; 8] = ["", "json", "tool_call", "tool_calls", "tool_code", "tool", "function", "xml"];
+/// Keys with which a call may begin.
+const KEYS: [&str; 12] = [
+    "name",
+    "tool",
+    "tool_name",
+    "function",
+    "type",
+    "id",
+    "arguments",
+    "parameters",
+    "args",
+    "tool_calls",
+    "function_call",
+    "recipient_name",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A call may begin on a new line.
+    Prose,
+    /// Since this byte a call may be under way.
+    Held(usize),
+    /// Nothing is a call any more.
+    Open,
+}
+
+/// The visible text of one reply.
+#[derive(Debug)]
+pub(super) struct Gate<'a> {
+    names: &'a Names,
+    text: String,
+    /// How much of it was shown.
+    shown: usize,
+    state: State,
+    /// Where the present line begins.
+    line: usize,
+    /// Lines with something on them that were shown.
+    lines: usize,
+}
+
+impl<'a> Gate<'a> {
+    pub const fn new(names: &'a Names) -> Self {
+        let state = if names.is_empty() { State::Open } else { State::Prose };
+        Self { names, text: String::new(), shown: 0, state, line: 0, lines: 0 }
+    }
+
+    /// Takes more text; gives what may be shown.
+    pub fn push(&mut self, more: &str) -> &str {
+        if self.state == State::Open {
+            self.text.push_str(more);
+        } else {
+            more.chars().for_each(|c| self.take(c));
+        }
+        let end = match self.state {
+            State::Held(from) => from,
+            State::Prose | State::Open => self.text.len(),
+        };
+        let from = self.shown;
+        self.shown = end.max(from);
+        &self.text[from..self.shown]
+    }
+
+    /// Everything so far was not said.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.names);
+    }
+
+    fn take(&mut self, c: char) {
+        let at = self.text.len();
+        self.text.push(c);
+        match self.state {
+            State::Open => {}
+            State::Prose => self.prose(at, c),
+            State::Held(from) if self.text.len() - from > HELD_BYTES_MAX => self.state = State::Open,
+            State::Held(from) => {
+                let held = self.text[from..].trim_start();
+                if held.len() <= LOOKED_AT_BYTES_MAX && !may_be_call(held, self.names) {
+                    self.released(from);
+                }
+            }
+        }
+    }
+
+    fn prose(&mut self, at: usize, c: char) {
+        if c == '\n' {
+            self.line = at + 1;
+        } else if !c.is_whitespace() && self.text[self.line..at].trim().is_empty() {
+            // The first character of a line.
+            if may_be_call(&self.text[at..], self.names) {
+                self.state = State::Held(at);
+            } else {
+                self.begins_line();
+            }
+        } else if at - self.line > PROSE_CHARS_MAX * 4 {
+            self.state = State::Open;
+        }
+    }
+
+    fn begins_line(&mut self) {
+        self.lines += 1;
+        if self.lines > 1 {
+            self.state = State::Open;
+        }
+    }
+
+    /// What was held is no call.
+    fn released(&mut self, from: usize) {
+        self.state = State::Prose;
+        self.begins_line();
+        if self.text[from..].trim_end().contains('\n') {
+            self.state = State::Open;
+        } else if self.text.ends_with('\n') {
+            self.line = self.text.len();
+        }
+    }
+
+    /// The calls, if the text is nothing else.
+    pub fn lift(&self) -> Option<Lifted> {
+        let State::Held(_) = self.state else { return None };
+        calls::lift(&self.text, self.names)
+    }
+
+    /// The whole text, and what of it was not shown yet.
+    pub fn finish(self) -> (String, usize) {
+        (self.text, self.shown)
+    }
+
+    /// What was shown; of a reply whose calls were lifted this is all that was said.
+    pub fn said(&self) -> &str {
+        &self.text[..self.shown]
+    }
+}
+
+/// Whether a text that begins like this may become a call.
+fn may_be_call(text: &str, names: &Names) -> bool {
+    let is_begun = |begin: &&str| begin.starts_with(text) || text.starts_with(*begin);
+    match text.chars().next() {
+        None => true,
+        Some('{') => object_may_be_call(text, names),
+        Some('[') if TAGS.iter().any(is_begun) => true,
+        Some('[') => {
+            let inner = text[1..].trim_start();
+            inner.is_empty() || inner.starts_with('{') && object_may_be_call(inner, names)
+        }
+        Some('<') => TAGS.iter().any(is_begun),
+        Some('`') => {
+            let Some(fence) = text.strip_prefix("```") else { return "```".starts_with(text) };
+            match fence.split_once('\n') {
+                None => FENCES.iter().any(|name| name.starts_with(fence.trim_end())),
+                Some((name, body)) => {
+                    FENCES.contains(&name.trim())
+                        && !body.trim_start().starts_with("```")
+                        && may_be_call(body.trim_start(), names)
+                }
+            }
+        }
+        Some(_) => {
+            let word = calls::word(text);
+            if word.is_empty() || !names.may_begin(word) {
+                return false;
+            }
+            let behind = &text[word.len()..];
+            behind.is_empty()
+                || names.find(word).is_some()
+                    && (behind.trim_start().is_empty() || behind.trim_start().starts_with(['{', '(', '[', '<']))
+        }
+    }
+}
+
+/// Whether an object that begins like this may be a call: by its first key, and by the name where that comes first.
+fn object_may_be_call(text: &str, names: &Names) -> bool {
+    let inner = text.trim_start_matches('{').trim_start();
+    if text.len() - text.trim_start_matches('{').len() > 2 {
+        return false;
+    }
+    let Some(key) = inner.strip_prefix('"') else { return inner.is_empty() || inner.starts_with('/') };
+    let Some((key, behind)) = key.split_once('"') else { return KEYS.iter().any(|known| known.starts_with(key)) };
+    if !KEYS.contains(&key) {
+        return false;
+    }
+    let value = behind.trim_start().strip_prefix(':').unwrap_or_default().trim_start();
+    if !matches!(key, "name" | "tool" | "tool_name") {
+        return true;
+    }
+    match value.strip_prefix('"') {
+        None => value.is_empty(),
+        Some(name) => match name.split_once('"') {
+            None => name.is_empty() || names.may_begin(name) || "functions.".starts_with(name) || name.contains('.'),
+            Some((name, _)) => names.find(name).is_some(),
+        },
+    }
+}

@@ -1,0 +1,114 @@
+//! Mends what models and servers get wrong in the text of a reply while it streams: thinking and tokens of chat templates
+//! are taken out, and calls that were written as text become calls. What is not certain yet is held back; an ordinary
+//! answer streams on.
+
+mod calls;
+mod gate;
+mod json;
+mod markup;
+mod names;
+
+use annie_core::{
+    message::Repair,
+    ports::{Draft, DraftSink},
+};
+
+pub(crate) use calls::mended_arguments;
+pub(crate) use names::Names;
+
+use gate::Gate;
+use markup::{Markup, Piece};
+
+/// The text of one reply in the making.
+pub(crate) struct Said<'a> {
+    markup: Markup,
+    gate: Gate<'a>,
+    names: &'a Names,
+    drafts: &'a DraftSink,
+    has_shown: bool,
+}
+
+/// The text of a whole reply.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Whole {
+    pub text: String,
+    /// Calls that were written as text: name and arguments.
+    pub calls: Vec<(String, String)>,
+    pub repairs: Vec<Repair>,
+    /// See [`Markup::ended_unbegun`].
+    pub ended_unbegun: bool,
+}
+
+impl<'a> Said<'a> {
+    /// `begins_thinking` if the text is known to begin inside thinking.
+    pub const fn new(names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
+        Self { markup: Markup::new(begins_thinking), gate: Gate::new(names), names, drafts, has_shown: false }
+    }
+
+    /// Whether any text was shown.
+    pub const fn has_shown(&self) -> bool {
+        self.has_shown
+    }
+
+    /// Takes more of the text.
+    pub fn push(&mut self, text: &str) {
+        let mut pieces = Vec::new();
+        self.markup.push(text, &mut pieces);
+        self.take(pieces);
+    }
+
+    fn take(&mut self, pieces: Vec<Piece>) {
+        for piece in pieces {
+            match piece {
+                Piece::Thought(thought) => (self.drafts)(Draft::Reasoning(thought)),
+                Piece::Unsaid => self.gate.forget(),
+                Piece::Text(text) => {
+                    let shown = self.gate.push(&text);
+                    if !shown.is_empty() {
+                        self.has_shown = true;
+                        (self.drafts)(Draft::Text(shown.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole text. Calls are lifted out of it only if `may_lift`: the reply has none of its own and was not cut.
+    pub fn finish(mut self, may_lift: bool) -> Whole {
+        let mut pieces = Vec::new();
+        self.markup.finish(&mut pieces);
+        self.take(pieces);
+        let mut whole = Whole { ended_unbegun: self.markup.ended_unbegun, ..Whole::default() };
+        let mut repair = |is_made: bool, kind: Repair| {
+            if is_made {
+                whole.repairs.push(kind);
+            }
+        };
+        repair(self.markup.took_thinking, Repair::Thinking);
+        repair(self.markup.took_tokens, Repair::StopToken);
+        let lifted = if may_lift { self.gate.lift() } else { None };
+        if let Some(lifted) = lifted {
+            repair(true, Repair::TextCall);
+            repair(lifted.is_mended, Repair::Arguments);
+            whole.text = self.gate.said().trim_end().to_owned();
+            whole.calls = lifted.calls;
+            return whole;
+        }
+        if may_lift {
+            let own = self.markup.calls.iter().filter_map(|(name, body)| calls::named(name, body, self.names));
+            whole.calls = own.collect();
+            if !whole.calls.is_empty() {
+                whole.repairs.push(Repair::TextCall);
+            }
+        }
+        let (text, shown) = self.gate.finish();
+        if shown < text.len() {
+            (self.drafts)(Draft::Text(text[shown..].to_owned()));
+        }
+        whole.text = text;
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests;

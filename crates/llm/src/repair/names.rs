@@ -1,0 +1,80 @@
+//! The names that a call written as text may have: offered tools, and skills.
+
+use annie_core::{caller::ToolChoice, message::ModelRequest};
+
+/// What models put before a name because their own template does.
+const PREFIXES: [&str; 6] = ["functions.", "functions::", "tools.", "tool.", "default_api.", "skills."];
+
+/// The names of one request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    /// As the model was told it, and as names are compared. Tools come before skills.
+    known: Vec<(String, String)>,
+}
+
+impl Names {
+    /// Those of a request; none where no tools are offered, since then no text is a call.
+    pub fn of(request: &ModelRequest) -> Self {
+        if request.tools.is_empty() || request.options.tool_choice == Some(ToolChoice::None) {
+            return Self::default();
+        }
+        let tools = request.tools.iter().map(|tool| &tool.name);
+        Self { known: tools.chain(&request.skill_names).map(|name| (name.clone(), plain(name))).collect() }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// The offered name that this means. A skill that is a tool of its own is called as that tool.
+    pub fn find(&self, said: &str) -> Option<&str> {
+        let said = bare(said.trim());
+        let exact = self.known.iter().find(|(name, _)| name == said);
+        let exact = exact.map(|(_, plain)| plain.clone());
+        let wanted = exact.unwrap_or_else(|| plain(said));
+        self.known.iter().find(|(_, plain)| *plain == wanted).map(|(name, _)| name.as_str())
+    }
+
+    /// Whether a name may begin like this.
+    pub fn may_begin(&self, word: &str) -> bool {
+        let begun = plain(word);
+        let head = begun.trim_end_matches('.');
+        self.known.iter().any(|(_, plain)| plain.starts_with(&begun) || plain.starts_with(head))
+    }
+}
+
+fn bare(said: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| said.strip_prefix(prefix)).unwrap_or(said)
+}
+
+/// A name as it is compared: dots may be written `_` or `__`.
+fn plain(name: &str) -> String {
+    name.to_ascii_lowercase().replace("__", ".").replace('_', ".")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn names(tools: &[&str], skills: &[&str]) -> Names {
+        let all = tools.iter().chain(skills);
+        Names { known: all.map(|name| ((*name).to_owned(), plain(name))).collect() }
+    }
+
+    #[test]
+    fn name_with_dots_written_otherwise_means_the_skill() {
+        let names = names(&["get_skill", "use_skill"], &["tasks.create", "time.now"]);
+        for said in ["tasks.create", "tasks_create", "tasks__create", "functions.tasks_create", " Tasks.Create "] {
+            assert_eq!(names.find(said), Some("tasks.create"), "{said}");
+        }
+        assert_eq!(names.find("functions.get_skill"), Some("get_skill"));
+        assert_eq!(names.find("tasks.drop"), None);
+        assert!(names.may_begin("tas") && names.may_begin("tasks_") && !names.may_begin("take"));
+    }
+
+    #[test]
+    fn skill_that_is_offered_as_a_tool_is_called_as_the_tool() {
+        let names = names(&["tasks__create"], &["tasks.create"]);
+        assert_eq!(names.find("tasks.create"), Some("tasks__create"));
+    }
+}

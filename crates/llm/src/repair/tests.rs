@@ -1,0 +1,143 @@
+//! The whole filter: what is shown while a reply streams, and what is left of it.
+
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+
+use super::{names::tests::names, *};
+
+/// What was shown, what was thought, and the whole, of a reply that came in these pieces.
+fn read(pieces: &[String]) -> (String, String, Whole, usize) {
+    let drafts: Arc<Mutex<Vec<Draft>>> = Arc::default();
+    let kept = Arc::clone(&drafts);
+    let sink: DraftSink = Arc::new(move |draft| kept.lock().unwrap().push(draft));
+    let names = names(&["get_skill", "use_skill"], &["tasks.create", "tasks.delete"]);
+    let mut said = Said::new(&names, false, &sink);
+    for piece in pieces {
+        said.push(piece);
+    }
+    let before_end = drafts.lock().unwrap().iter().map(|d| if let Draft::Text(t) = d { t.len() } else { 0 }).sum();
+    let whole = said.finish(true);
+    let (mut shown, mut thought) = (String::new(), String::new());
+    for draft in drafts.lock().unwrap().iter() {
+        match draft {
+            Draft::Text(text) => shown.push_str(text),
+            Draft::Reasoning(text) => thought.push_str(text),
+        }
+    }
+    (shown, thought, whole, before_end)
+}
+
+fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    let mut at: Vec<usize> = cuts.iter().map(|cut| cut % (chars.len() + 1)).collect();
+    at.extend([0, chars.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|w| chars[w[0]..w[1]].iter().collect()).collect()
+}
+
+#[test]
+fn ordinary_answers_stream_before_their_end() {
+    for text in [
+        "Hello! How are you?\nFine.",
+        "Take the bus.\n\n1. First\n2. Then\n",
+        "```rust\nfn main() {}\n```\nThat is all.",
+        "{\"answer\": 42, \"unit\": \"none\"}",
+        "{\"name\": \"Bob\", \"age\": 7}",
+        "[1, 2, 3]",
+        "<b>bold</b> text",
+        "get up early and use a lamp",
+    ] {
+        let (shown, _, whole, before_end) = read(&pieces(text, &(0..200).collect::<Vec<_>>()));
+        assert_eq!((shown.as_str(), whole.text.as_str()), (text, text));
+        assert!(whole.calls.is_empty() && whole.repairs.is_empty(), "{text}: {whole:?}");
+        assert!(before_end + 3 >= text.len(), "{text}: only {before_end} of {} bytes came before the end", text.len());
+    }
+}
+
+#[test]
+fn call_written_as_text_is_never_shown() {
+    for (text, prose) in [
+        ("{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"x\"}}", ""),
+        ("<think>hm</think>\n<tool_call>\n{\"name\": \"get_skill\", \"arguments\": {}}\n</tool_call><|im_end|>", ""),
+        ("I add it.\n```json\n{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"x\"}}\n```", "I add it."),
+        ("tasks_create {\"title\": \"x\"}", ""),
+        ("<|start|>assistant<|channel|>commentary to=functions.get_skill<|message|>{}<|call|>", ""),
+    ] {
+        let (shown, _, whole, _) = read(&pieces(text, &(0..200).collect::<Vec<_>>()));
+        assert_eq!((shown.trim_end(), whole.text.as_str(), whole.calls.len()), (prose, prose, 1), "{text}");
+        assert!(whole.repairs.contains(&Repair::TextCall));
+    }
+}
+
+#[test]
+fn quoted_call_stays_text_and_is_shown() {
+    let text = "You could call it like this:\n{\"name\": \"tasks.delete\", \"arguments\": {\"id\": 1}}";
+    let (shown, _, whole, _) = read(&pieces(text, &[3, 30, 50]));
+    assert_eq!((shown.as_str(), whole.text.as_str(), whole.calls.len()), (text, text, 0));
+}
+
+fn fragment() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "Hello",
+        " ",
+        "\n",
+        "I add it.\n",
+        "<think>",
+        "</think>",
+        "<thinking>",
+        "[THINK]",
+        "[/THINK]",
+        "```",
+        "```json\n",
+        "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"x\"}}",
+        "{\"name\": \"Bob\"}",
+        "<tool_call>",
+        "</tool_call>",
+        "<|im_end|>",
+        "<|im_start|>",
+        "<|im_start|>user",
+        "</s>",
+        "<|channel|>analysis<|message|>",
+        "<|end|>",
+        "<|start|>assistant",
+        "<|channel|>final<|message|>",
+        "get_skill {}",
+        "[TOOL_CALLS]",
+        "}",
+        "ž",
+        "<b>",
+        "tasks.create",
+        "<function=get_skill>",
+        "</function>",
+    ])
+}
+
+proptest! {
+    #[test]
+    fn repair_gives_the_same_result_for_every_split(
+        fragments in prop::collection::vec(fragment(), 0..10),
+        cuts in prop::collection::vec(0_usize..400, 0..30),
+    ) {
+        let text = fragments.concat();
+        let (whole_shown, whole_thought, whole, _) = read(std::slice::from_ref(&text));
+        let (shown, thought, split, _) = read(&pieces(&text, &cuts));
+        prop_assert_eq!(&split, &whole);
+        if !whole.ended_unbegun {
+            prop_assert_eq!((shown, thought), (whole_shown, whole_thought));
+        }
+    }
+
+    #[test]
+    fn markers_are_never_shown(
+        fragments in prop::collection::vec(fragment(), 0..10),
+        cuts in prop::collection::vec(0_usize..400, 0..30),
+    ) {
+        let text = fragments.concat();
+        prop_assume!(!text.contains("```"));
+        let (shown, _, whole, _) = read(&pieces(&text, &cuts));
+        for marker in ["<think>", "</think>", "[THINK]", "<|im_end|>", "<|im_start|>", "<|channel|>", "<|end|>"] {
+            prop_assert!(!shown.contains(marker) && !whole.text.contains(marker), "{marker} in {shown:?}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a provider wants back with its calls: Gemini's `extra_content`, DeepSeek's `reasoning_content`, OpenRouter's
+//! `reasoning_details`. The client writes its own name into it, since another provider cannot read it.
+
+use annie_core::message::PROVIDER_STATE_BYTES_MAX;
+use serde_json::{Map, Value, json};
+
+use crate::config::ModelConfig;
+
+/// Models that want their reasoning back with their calls, by a part of their names or addresses.
+const WANT_REASONING: [&str; 6] = ["deepseek", "kimi", "moonshot", "minimax", "glm", "mimo"];
+
+/// The state of one reply in the making.
+#[derive(Debug, Default)]
+pub(super) struct StateParts {
+    reasoning: String,
+    details: Vec<Value>,
+    bytes: usize,
+}
+
+impl StateParts {
+    pub fn reasoning(&mut self, config: &ModelConfig, piece: &str) {
+        if wants_reasoning(config) && self.grow(piece.len()) {
+            self.reasoning.push_str(piece);
+        }
+    }
+
+    /// Pieces of one block of reasoning are put together again, as the provider had it.
+    pub fn details(&mut self, pieces: Value) {
+        let Value::Array(pieces) = pieces else { return };
+        for piece in pieces {
+            if !self.grow(piece.to_string().len()) {
+                return;
+            }
+            match self.details.last_mut() {
+                Some(last) if is_same_block(last, &piece) => join(last, piece),
+                _ => self.details.push(piece),
+            }
+        }
+    }
+
+    fn grow(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes <= PROVIDER_STATE_BYTES_MAX
+    }
+
+    /// The state of a reply with these calls, as (id, extra content); nothing if the provider gave none, or too much.
+    pub fn finish(self, config: &ModelConfig, model: &str, calls: &[(String, Value)]) -> Option<Value> {
+        let extras: Vec<Value> = calls
+            .iter()
+            .filter(|(_, extra)| !extra.is_null())
+            .map(|(id, extra)| json!({"id": id, "extra_content": extra}))
+            .collect();
+        let mut state = Map::new();
+        if !self.reasoning.is_empty() {
+            state.insert("reasoning_content".to_owned(), self.reasoning.into());
+        }
+        if !self.details.is_empty() {
+            state.insert("reasoning_details".to_owned(), self.details.into());
+        }
+        if !extras.is_empty() {
+            state.insert("calls".to_owned(), extras.into());
+        }
+        if calls.is_empty() || state.is_empty() {
+            return None;
+        }
+        state.insert("by".to_owned(), origin(config, model).into());
+        let state = Value::Object(state);
+        (self.bytes <= PROVIDER_STATE_BYTES_MAX && state.to_string().len() <= PROVIDER_STATE_BYTES_MAX).then_some(state)
+    }
+}
+
+fn wants_reasoning(config: &ModelConfig) -> bool {
+    let named = format!("{} {}", config.base_url, config.model).to_lowercase();
+    WANT_REASONING.iter().any(|part| named.contains(part))
+}
+
+fn is_same_block(last: &Value, piece: &Value) -> bool {
+    let index = &piece["index"];
+    !index.is_null() && last["index"] == *index && last["type"] == piece["type"]
+}
+
+fn join(last: &mut Value, piece: Value) {
+    let (Some(last), Value::Object(piece)) = (last.as_object_mut(), piece) else { return };
+    for (key, value) in piece {
+        match (last.get_mut(&key), value) {
+            (_, Value::Null) => {}
+            (Some(Value::String(text)), Value::String(more)) if matches!(key.as_str(), "text" | "summary" | "data") => {
+                text.push_str(&more);
+            }
+            (_, value) => drop(last.insert(key, value)),
+        }
+    }
+}
+
+fn origin(config: &ModelConfig, model: &str) -> String {
+    format!("{}/{model}", config.name)
+}
+
+/// A stored state, if it is this backend's and model's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State<'a>(Option<&'a Value>);
+
+impl<'a> State<'a> {
+    pub fn own(stored: Option<&'a Value>, config: &ModelConfig, model: &str) -> Self {
+        Self(stored.filter(|state| state["by"] == origin(config, model)))
+    }
+
+    pub fn reasoning_content(self) -> Option<&'a str> {
+        self.0?["reasoning_content"].as_str()
+    }
+
+    pub fn reasoning_details(self) -> Option<&'a Value> {
+        self.0?.get("reasoning_details")
+    }
+
+    pub fn extra_content(self, call_id: &str) -> Option<&'a Value> {
+        let calls = self.0?["calls"].as_array()?;
+        calls.iter().find(|call| call["id"] == call_id)?.get("extra_content")
+    }
+}
