@@ -75,7 +75,7 @@ fn reply(scene: Scene, request: &ModelRequest) -> ModelReply {
             _ => calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "x"}}))]),
         },
         Scene::Agents if request.tools.is_empty() => {
-            if last.contains("[Command Result") {
+            if last.contains("<result") {
                 says("Done.")
             } else {
                 commands(["test.put --what x"])

@@ -45,7 +45,7 @@ pub(super) fn reply(request: &ModelRequest) -> Option<ModelReply> {
     let has = |tool: &str| request.tools.iter().any(|t| t.name == tool);
     let result = match last {
         Message::Tool { text, .. } => Some(text.as_str()),
-        Message::User { text, .. } if text.contains("[Command Result") => Some(text.as_str()),
+        Message::User { text, .. } if text.contains("<result") => Some(text.as_str()),
         _ => None,
     };
     Some(if has("dispatch_agent") {

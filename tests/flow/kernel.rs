@@ -32,7 +32,7 @@ pub fn last_text(request: &ModelRequest) -> String {
 pub fn two_agents(request: &ModelRequest) -> annie_core::message::ModelReply {
     let last = last_text(request);
     if is_sub_agent(request) {
-        return if last.contains("[Command Result") {
+        return if last.contains("<result") {
             says(format!("Done: {last}"))
         } else {
             let skill = if last.contains("first") { "test.put" } else { "test.send" };

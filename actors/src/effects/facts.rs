@@ -1,14 +1,17 @@
 //! What a turn's prompts are made of besides the conversation, read once when the turn begins (S0 6.1).
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use annie_core::{
     classify::{Brevity, Mood},
-    context::skills_text,
-    event::{Inbound, Mode, PromptFacts},
+    context::skills_list,
+    event::{Inbound, Mode, PromptFacts, Recalled},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     limits::TurnLimits,
-    ports::{MemoryQuery, SkillCall, Store, TodoSummary},
+    ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
     skill::{SkillFormat, SkillSet},
     time::Micros,
     turn::manual_of,
@@ -16,6 +19,7 @@ use annie_core::{
 use chrono_tz::Tz;
 use serde_json::json;
 
+use super::Routed;
 use crate::{
     tasks::caught,
     wiring::{Profile, Wiring},
@@ -26,6 +30,9 @@ const MEMORIES_MAX: u32 = 5;
 /// How long reading may take before the turn goes on without, in milliseconds.
 const READ_MS_MAX: u64 = 2_000;
 
+/// The last picture of the skills of which it was logged that a prompt has no room for all that they say of themselves.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
 /// Reads the facts for one turn. What cannot be read in time is left out: an answer without memories beats none.
 pub(crate) async fn read_facts(
     wiring: &Wiring,
@@ -33,15 +40,16 @@ pub(crate) async fn read_facts(
     conversation: ConversationId,
     task: TaskId,
     inbound: &Inbound,
-    said: Option<&str>,
+    routed: &Routed,
 ) -> (Mode, PromptFacts, TurnLimits) {
+    let window = window(wiring, &routed.candidates);
     // A program that brings its own instructions and tools is told nothing of the user, and offered no skill.
     if inbound.thread().is_some_and(|thread| !thread.with_skills) {
         let timezone = wiring.profiles.of(user).timezone.clone();
-        return (Mode::Direct, PromptFacts { timezone, ..PromptFacts::default() }, wiring.limits.turn.clone());
+        return (Mode::Direct, PromptFacts { timezone, ..PromptFacts::default() }, wiring.limits.turn.clone().fitted_to(window));
     }
     let mode = if inbound.thread().is_some() { Mode::Direct } else { inbound.mode.unwrap_or(wiring.limits.mode) };
-    let limits = wiring.limits.turn.clone();
+    let limits = wiring.limits.turn.clone().fitted_to(window);
     let now = wiring.env.now();
     let profile = wiring.profiles.of(user);
     let skills = wiring.catalog.skills();
@@ -50,13 +58,13 @@ pub(crate) async fn read_facts(
         Duration::from_millis(READ_MS_MAX),
         caught(remember(wiring.store.as_ref(), user, &inbound.text, local_minute)),
     );
-    let (todo_summary, memories) = remembered.await.ok().and_then(Result::ok).unwrap_or_default();
+    let (todo_summary, recalled) = remembered.await.ok().and_then(Result::ok).unwrap_or_default();
     let manual = match mode {
         Mode::Direct => skills.for_model().map(|s| manual_of(s, true)).collect(),
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
     };
     let facts = PromptFacts {
-        skills: skills_text(&skills, limits.skill_list_chars_max()),
+        skills: listed(&skills, window),
         domains: skills.domains().into_iter().map(|d| d.name).collect(),
         manual,
         user_name: profile.name.clone(),
@@ -64,19 +72,42 @@ pub(crate) async fn read_facts(
         local_now,
         spoken: spoken(wiring, profile, &skills, (user, conversation, task), &inbound.text)
             .await
-            .or_else(|| said.map(str::to_owned)),
+            .or_else(|| routed.stripped.clone()),
         suggestion: String::new(),
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         todo_summary,
-        memories,
+        memories: Vec::new(),
+        recalled,
+        channel: inbound.source.clone(),
     };
     (mode, facts, limits)
 }
 
-async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: String) -> (String, Vec<String>) {
+/// The smallest window that is known of those that may run the turn: whichever stands in, the prompt fits.
+fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
+    let facts = &wiring.routing.facts;
+    let of = |name: &String| facts.iter().find(|f| f.name == *name)?.context_tokens_max;
+    // Nothing means the first that is configured.
+    let first = facts.first().filter(|_| candidates.is_empty()).and_then(|f| f.context_tokens_max);
+    candidates.iter().filter_map(of).chain(first).min()
+}
+
+/// The skill list of the prompt. That it leaves something out is logged once for each picture of the skills.
+fn listed(skills: &SkillSet, window: Option<u32>) -> String {
+    let chars_max = TurnLimits::skill_list_chars_max(window);
+    let list = skills_list(skills, chars_max);
+    if let Some(left_out) = list.left_out
+        && LEFT_OUT.swap(skills.version().saturating_add(1), Ordering::Relaxed) != skills.version().saturating_add(1)
+    {
+        tracing::info!(left_out, chars_max, "prompts list the skills without what there is no room for");
+    }
+    list.text
+}
+
+async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: String) -> (String, Vec<Recalled>) {
     let query = MemoryQuery { text: text.to_owned(), limit: MEMORIES_MAX, ..MemoryQuery::default() };
     let memories = match store.find_memories(user.clone(), query).await {
-        Ok(hits) => hits.into_iter().map(|h| h.memory.content).collect(),
+        Ok(hits) => hits.into_iter().map(|h| recalled(h.memory)).collect(),
         Err(e) => {
             tracing::warn!(error = %e, "memories could not be read");
             Vec::new()
@@ -90,6 +121,11 @@ async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: St
         }
     };
     (summary, memories)
+}
+
+fn recalled(memory: Memory) -> Recalled {
+    let category = memory.category.as_str().to_owned();
+    Recalled { number: memory.number, text: memory.content, category, origin: String::new() }
 }
 
 /// How the answer should sound, for the prompt (S3 12.1).

@@ -59,8 +59,7 @@ async fn start(
             let Some(inbound) = state.conv.may_begin(task).cloned() else { return Ok(()) };
             state.spawn(id, async move {
                 let route = route(&wiring, &inbound);
-                let said = route.stripped.as_deref();
-                let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, said).await;
+                let (mode, facts, limits) = read_facts(&wiring, &user, conversation, task, &inbound, &route).await;
                 // If it does not arrive this life is over, and the next one begins the turn.
                 me.tell(EngineMsg::FactsRead { task, mode, facts: Box::new(facts), limits, route: Box::new(route) });
             });

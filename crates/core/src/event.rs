@@ -116,9 +116,30 @@ pub struct PromptFacts {
     /// One line on open tasks, or empty.
     #[serde(default)]
     pub todo_summary: String,
-    /// Memories that fit the message, one line each.
+    /// Memories that fit the message, without what is known of them: written before [`Self::recalled`] was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<String>,
+    /// Memories that fit the message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recalled: Vec<Recalled>,
+    /// Through which channel the user speaks: `cli`, `http`, `voice` …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
+}
+
+/// A memory as a prompt shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recalled {
+    /// Its number.
+    pub number: u64,
+    /// What is remembered, as it was stored.
+    pub text: String,
+    /// What kind of thing it is: `fact`, `preference` …
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub category: String,
+    /// What its author had read before writing it, other than the user's words; empty if nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
 }
 
 /// What a tool call or command of a model's reply was understood to mean, worked out once against the skills as they were

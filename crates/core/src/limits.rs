@@ -42,8 +42,10 @@ pub struct TurnLimits {
     pub crashes_max: u32,
     /// Once the process has ended so often in one turn, the message is taken out of its way.
     pub restarts_max: u32,
-    /// The context window that prompts are fitted into, in tokens (S0 6.3).
+    /// The context window that prompts are fitted into, in tokens, where that of the model is not known (S0 6.3).
     pub context_tokens_max: u32,
+    /// Of a model's known window prompts fill at most so many tokens: a longer history costs more than it tells.
+    pub window_tokens_max: u32,
     /// Of those, kept for the system prompt.
     pub system_tokens_reserve: u32,
     /// Of those, kept for the answer.
@@ -71,6 +73,7 @@ impl Default for TurnLimits {
             crashes_max: 2,
             restarts_max: 5,
             context_tokens_max: 8_000,
+            window_tokens_max: 32_000,
             system_tokens_reserve: 1_000,
             response_tokens_reserve: 2_000,
             interface: SubAgentInterface::Cmd,
@@ -93,11 +96,31 @@ impl TurnLimits {
         self.context_tokens_max.saturating_sub(self.system_tokens_reserve).saturating_sub(self.response_tokens_reserve)
     }
 
-    /// Characters that the skill list may take in a prompt: 2 % of the context window at four characters a token, and at
-    /// least enough for the names (S1).
+    /// The same beside a system prompt and tools of so many tokens, where that is more than the reserve.
     #[must_use]
-    pub const fn skill_list_chars_max(&self) -> usize {
-        (self.context_tokens_max as usize * 4) / 50
+    pub const fn history_tokens_max_beside(&self, fixed_tokens: u32) -> u32 {
+        let beyond = fixed_tokens.saturating_sub(self.system_tokens_reserve);
+        self.history_tokens_max().saturating_sub(beyond)
+    }
+
+    /// Characters that the skill list may take in a prompt: 2 % of the model's window at four characters a token, or so many
+    /// where the window is not known (S1).
+    #[must_use]
+    pub const fn skill_list_chars_max(window_tokens: Option<u32>) -> usize {
+        match window_tokens {
+            Some(tokens) => (tokens as usize * 4) / 50,
+            None => 16_000,
+        }
+    }
+
+    /// These limits for a model whose window is known: prompts are fitted to it, up to [`Self::window_tokens_max`], and a
+    /// small window keeps at most a quarter of itself for the answer.
+    #[must_use]
+    pub fn fitted_to(self, window_tokens: Option<u32>) -> Self {
+        let Some(window) = window_tokens else { return self };
+        let context_tokens_max = window.min(self.window_tokens_max);
+        let response_tokens_reserve = self.response_tokens_reserve.min(context_tokens_max / 4);
+        Self { context_tokens_max, response_tokens_reserve, ..self }
     }
 
     /// How long a sub-agent with so many calls may take, in milliseconds: its calls' rounds and one to sum up.

@@ -65,7 +65,7 @@ pub fn delegating() -> ScriptedModel {
 fn delegate(request: &ModelRequest) -> ModelReply {
     let last = last_text(request);
     if request.tools.is_empty() {
-        return if last.contains("[Command Result") { says("It is done.") } else { commands(["test.put --what x"]) };
+        return if last.contains("<result") { says("It is done.") } else { commands(["test.put --what x"]) };
     }
     if last.contains("\"agents\"") {
         return says("All is done.");

@@ -2,11 +2,15 @@
 //! a round can be asked again word for word.
 
 mod clip;
+mod frame;
 mod history;
 mod prompts;
 mod tools;
 
 pub use clip::clip;
+pub use frame::{Framed, Frames, escape, framed, unescape};
 pub use history::{Exchange, History, tokens, tokens_of};
-pub use prompts::{agent_mission, agent_system, continue_note, main_system, turn_context};
-pub use tools::{direct_tool_name, main_tools, scoped_use_skill, skills_text};
+pub use prompts::{
+    agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd, turn_context,
+};
+pub use tools::{SkillsList, direct_tool_name, main_tools, scoped_use_skill, skills_list};

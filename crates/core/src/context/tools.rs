@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     event::{DispatchSpec, Mode, PromptFacts, SkillManual},
     message::ToolDef,
-    skill::SkillSet,
+    skill::{SkillFormat, SkillSet},
 };
 
 /// The tools of the agent that answers the user.
@@ -136,29 +136,79 @@ pub fn direct_tool_name(skill: &str) -> String {
     if name.len() <= TOOL_NAME_BYTES_MAX { name } else { skill.replace('.', "_") }
 }
 
-/// The skill list of a prompt: each skill with its description while that fits, else the names by domain, else the
-/// domains alone with a pointer to `get_skill`.
+/// The skill list of a prompt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SkillsList {
+    /// The list; where it leaves something out, its last line says so.
+    pub text: String,
+    /// What it leaves out, for the log; nothing if that is nothing.
+    pub left_out: Option<&'static str>,
+}
+
+/// How much the list says, most first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// Usage and description of each skill.
+    Whole,
+    /// Usage of each skill, and descriptions where the name says nothing: of domains and prompt skills.
+    Usage,
+    /// Names by domain.
+    Names,
+    /// Domains.
+    Domains,
+}
+
+/// The quick reference may take so many characters however small the window is: without it a model guesses flags and
+/// wastes whole rounds.
+const USAGE_CHARS_MIN: usize = 3_000;
+/// The same for names alone.
+const NAMES_CHARS_MIN: usize = 2_000;
+
+/// The skill list of a prompt (S0 10.2, S1): every skill with its flags, and its description while that fits; else with
+/// the names by domain, else the domains alone with a pointer to `get_skill`.
 #[must_use]
-pub fn skills_text(skills: &SkillSet, chars_max: usize) -> String {
-    let domains = skills.domains();
-    let mut full = String::new();
-    let mut names = String::new();
-    let mut bare = String::new();
-    for domain in &domains {
-        let _ = writeln!(full, "- {}: {}", domain.name, domain.description);
-        for name in &domain.skills {
-            let about = skills.get(name).map_or("", |s| s.description.as_str());
-            let _ = writeln!(full, "  {name}: {about}");
+pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
+    let whole = list(skills, Detail::Whole);
+    if whole.chars().count() <= chars_max {
+        return SkillsList { text: whole, left_out: None };
+    }
+    let levels = [
+        (Detail::Usage, USAGE_CHARS_MIN, "descriptions"),
+        (Detail::Names, NAMES_CHARS_MIN, "usage and descriptions"),
+        (Detail::Domains, usize::MAX, "skills of the domains"),
+    ];
+    let fits = |(detail, chars_min, left_out)| {
+        let text = list(skills, detail);
+        (text.chars().count() <= chars_max.max(chars_min)).then_some((text, left_out))
+    };
+    let (mut text, left_out) = levels.into_iter().find_map(fits).unwrap_or_default();
+    let _ = writeln!(text, "(Left out for room: {left_out}.)");
+    SkillsList { text, left_out: Some(left_out) }
+}
+
+fn list(skills: &SkillSet, detail: Detail) -> String {
+    let mut text = String::new();
+    for domain in &skills.domains() {
+        if detail == Detail::Domains {
+            let _ = writeln!(text, "- {} ({} skills)", domain.name, domain.skills.len());
+            continue;
         }
-        let _ = writeln!(names, "- {}: {}\n  {}", domain.name, domain.description, domain.skills.join(", "));
-        let _ = writeln!(bare, "- {} ({} skills)", domain.name, domain.skills.len());
+        let _ = writeln!(text, "- {}: {}", domain.name, one_line(&domain.description));
+        if detail == Detail::Names {
+            let _ = writeln!(text, "  {}", domain.skills.join(", "));
+            continue;
+        }
+        for skill in domain.skills.iter().filter_map(|name| skills.get(name)) {
+            let _ = writeln!(text, "  {}", skill.synopsis());
+            let is_told = detail == Detail::Whole || matches!(skill.format, SkillFormat::Prompt { .. });
+            if is_told && !skill.description.is_empty() {
+                let _ = writeln!(text, "    {}", one_line(&skill.description));
+            }
+        }
     }
-    // The names are worth more than the budget of a small window: a model that must guess them wastes whole rounds.
-    if full.len() <= chars_max {
-        full
-    } else if names.len() <= chars_max.max(2_000) {
-        names
-    } else {
-        bare
-    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -170,19 +170,37 @@ impl ArgSpec {
             ArgKind::Bool => json!({"type": "boolean"}),
             ArgKind::Choice(words) => json!({"type": "string", "enum": words}),
             ArgKind::List => json!({"type": "array", "items": {"type": "string"}}),
-            ArgKind::Date => json!({"type": "string", "format": "date"}),
+            // Not `format: date`: a server that enforces it would forbid `friday`, and a model that obeys it counts weekdays.
+            ArgKind::Date => json!({"type": "string"}),
         };
         if let Value::Object(map) = &mut schema {
-            map.insert("description".into(), self.help.clone().into());
+            let help = if self.kind == ArgKind::Date { in_date_words(&self.help) } else { self.help.clone() };
+            map.insert("description".into(), help.into());
             if let Some(min) = self.minimum {
-                map.insert("minimum".into(), min.into());
+                map.insert("minimum".into(), bound(min));
             }
             if let Some(max) = self.maximum {
-                map.insert("maximum".into(), max.into());
+                map.insert("maximum".into(), bound(max));
             }
         }
         schema
     }
+}
+
+/// How a date may be written, at the end of what a schema says of it: by this it is known again.
+const DATE_WORDS: &str = "A date in words or figures: today, tomorrow, friday, friday 14:00, 2026-12-01.";
+
+fn in_date_words(help: &str) -> String {
+    if help.is_empty() { DATE_WORDS.to_owned() } else { format!("{help} {DATE_WORDS}") }
+}
+
+/// A bound as JSON: whole numbers without a fraction, which some servers refuse for integers.
+fn bound(n: f64) -> Value {
+    #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
+    let whole = n as i64;
+    #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "compared with what it came from")]
+    let is_whole = whole as f64 == n;
+    if is_whole { whole.into() } else { n.into() }
 }
 
 /// The schema of a list of arguments.
@@ -264,6 +282,7 @@ fn kind_of(root: &Value, property: &Value) -> ArgKind {
         Some("boolean") => ArgKind::Bool,
         Some("array") => ArgKind::List,
         _ if property["format"] == "date" => ArgKind::Date,
+        _ if property["description"].as_str().is_some_and(|help| help.ends_with(DATE_WORDS)) => ArgKind::Date,
         _ => ArgKind::Text,
     }
 }

@@ -9,12 +9,12 @@ use super::{
     directive::Directive,
     inbox,
     inbox::{Joined, Order, Pending},
-    opening, report,
+    opening, report, request,
     run::{AgentRun, RunKind},
     sub::SubTurn,
 };
 use crate::{
-    context::{Exchange, History},
+    context::{Exchange, Frames, History},
     event::{Event, EventBody, Inbound, Mode, Priority, PromptFacts},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     letter::Strategy,
@@ -327,14 +327,16 @@ impl Conversation {
         inbound.preamble.clear();
         let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
+        let frames = Frames::of(task);
+        let fixed_tokens = request::fixed_tokens(mode, facts);
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
             // It is not kept twice.
             Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
-            None => opening::open(&mut self.history, paused, &inbound, facts, limits),
+            None => opening::open(&mut self.history, paused, &inbound, facts, limits, (fixed_tokens, &frames)),
         };
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
-        let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits);
+        let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         main.known = opening.receipts;
         main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
         self.turns.push(Turn {

@@ -9,7 +9,7 @@ use super::{
     sub,
 };
 use crate::{
-    context::clip,
+    context::{clip, escape},
     event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
     ids::AgentId,
     letter::Strategy,
@@ -213,7 +213,7 @@ impl Turn {
         if self.plan.started(agent, calls_granted, at)
             && let Some(node) = self.plan.node(agent)
         {
-            let run = sub::first_run(&node.spec, &self.plan, calls_granted, &self.limits);
+            let run = sub::first_run(&node.spec, self, calls_granted);
             self.runs.insert(agent.clone(), run);
         }
     }
@@ -235,7 +235,7 @@ impl Turn {
             return;
         }
         self.owes_results = false;
-        let results = self.plan.collect(&[]);
+        let results = escape(&self.plan.collect(&[])).into_owned();
         self.main.note(&format!("[Agent results]\n{results}\n[Answer the user from these.]"));
         self.main.next_round();
     }

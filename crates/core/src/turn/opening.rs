@@ -2,7 +2,7 @@
 
 use super::{conversation::Paused, run::RunLimits};
 use crate::{
-    context::{Exchange, History, continue_note, tokens_of, turn_context},
+    context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
     limits::TurnLimits,
     message::Message,
@@ -20,18 +20,20 @@ pub(super) struct Opening {
     pub receipts: Vec<Receipt>,
 }
 
-/// The context of a new turn: the paused one's if the user lets it go on, else history and the message.
+/// The context of a new turn, beside so many tokens of system prompt and tools: the paused one's if the user lets it go on, else history and the message.
 pub(super) fn open(
     history: &mut History,
     paused: Option<Paused>,
     inbound: &Inbound,
     facts: &PromptFacts,
     limits: &TurnLimits,
+    (fixed_tokens, frames): (u32, &Frames),
 ) -> Opening {
     let said = facts.spoken.as_deref().unwrap_or(&inbound.text);
-    let tokens_max = limits.history_tokens_max();
+    let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
     let may_see = |paused: &Paused| inbound.private || !paused.private;
-    let mut fresh = |said: String| fresh(history, said, facts, inbound.private, tokens_max);
+    let context = turn_context(facts, frames);
+    let mut fresh = |said: String| fresh(history, Message::User { context: context.clone(), text: said }, inbound.private, tokens_max);
     let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
         return fresh(said.to_owned());
     };
@@ -46,9 +48,8 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
-fn fresh(history: &mut History, said: String, facts: &PromptFacts, private: bool, tokens_max: u32) -> Opening {
+fn fresh(history: &mut History, last: Message, private: bool, tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);
-    let last = Message::User { context: turn_context(facts), text: said };
     let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
     let stable = messages.len();
     messages.push(last);

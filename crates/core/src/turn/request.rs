@@ -3,7 +3,8 @@
 use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
     caller::CallOptions,
-    context::{agent_system, main_system, main_tools, scoped_use_skill},
+    context::{agent_system, main_system, main_tools, scoped_use_skill, tokens},
+    event::{Mode, PromptFacts},
     ids::ConversationId,
     limits::SubAgentInterface,
     message::ModelRequest,
@@ -25,6 +26,15 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
     };
     caller::shape(&mut request, turn);
     request
+}
+
+/// What a turn's system prompt and tools take up, about.
+pub(super) fn fixed_tokens(mode: Mode, facts: &PromptFacts) -> u32 {
+    let system = main_system(mode, facts).iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);
+    let tools = main_tools(mode, facts).into_iter().map(|t| {
+        tokens(t.name.len() + t.description.len() + t.parameters.to_string().len())
+    });
+    tools.fold(system, u32::saturating_add)
 }
 
 pub(super) fn sub(turn: &SubTurn) -> ModelRequest {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::truth;
 use crate::{
-    context::clip,
+    context::{Frames, clip, escape},
     event::{EventBody, Mode, PlannedSkill, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
@@ -238,6 +238,9 @@ pub struct AgentRun {
     /// Its last reply says itself that it did not do what was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declined: bool,
+    /// The tags in which it is shown results.
+    #[serde(default, skip_serializing_if = "Frames::is_empty")]
+    pub(super) frames: Frames,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -281,9 +284,16 @@ impl AgentRun {
             failures: BTreeMap::new(),
             finish: Finish::Stop,
             declined: false,
+            frames: Frames::default(),
             nudged: false,
             wrapping_up: false,
         }
+    }
+
+    /// The same run, whose results are shown in these tags.
+    #[must_use]
+    pub fn with_frames(self, frames: Frames) -> Self {
+        Self { frames, ..self }
     }
 
     /// How it ended, if it has.
@@ -549,17 +559,16 @@ impl AgentRun {
 
     pub(super) fn hand_over(&mut self, calls: &[OpenCall]) {
         let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
-        if self.kind.is_cmd() {
-            let blocks: Vec<String> =
-                results.map(|(call, text)| format!("[Command Result: {}]\n{text}", call.name)).collect();
-            self.messages.push(Message::user(blocks.join("\n\n")));
-        } else if !calls.iter().all(|o| is_sendable(&o.call.name)) {
-            let blocks: Vec<String> =
-                results.map(|(call, text)| format!("[Result of {}]\n{text}", first_line(&call.name))).collect();
-            self.messages.push(Message::user(blocks.join("\n\n")));
+        if self.kind.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
+            let shown = |(call, text): (&ResolvedCall, &str)| {
+                self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text)
+            };
+            let blocks: Vec<String> = results.map(shown).collect();
+            self.messages.push(Message::user(blocks.join("\n")));
         } else {
+            // The role of the message is its frame, and the call's id its origin.
             self.messages
-                .extend(results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: text.to_owned() }));
+                .extend(results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: escape(text).into() }));
         }
     }
 
@@ -630,4 +639,19 @@ fn as_text(said: &str, calls: &[ResolvedCall]) -> String {
         text.push_str(&line);
     }
     text
+}
+
+/// The status of a result by the mark that it begins with.
+fn status_of(result: &str) -> &'static str {
+    const MARKS: [(&str, &str); 8] = [
+        ("Error: ", "error"),
+        ("[error_", "error"),
+        ("[unknown]", "unknown"),
+        ("[not run]", "not_run"),
+        ("[blocked]", "not_run"),
+        ("[partial]", "partial"),
+        ("[pending]", "pending"),
+        ("[done already]", "ok"),
+    ];
+    MARKS.iter().find(|(mark, _)| result.starts_with(mark)).map_or("ok", |(_, status)| status)
 }

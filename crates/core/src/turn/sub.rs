@@ -4,17 +4,17 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    conversation::Turn,
     directive::Directive,
     report,
     run::{AgentRun, RunKind, RunLimits},
 };
 use crate::{
-    context::agent_mission,
+    context::{agent_context, agent_mission},
     event::{AgentReport, DispatchSpec, EventBody, Priority, PromptFacts, ReportStatus},
     ids::{ConversationId, TaskId, UserId},
     limits::TurnLimits,
     message::{Message, ModelRequest},
-    plan::Plan,
     time::Micros,
 };
 
@@ -46,8 +46,10 @@ pub struct SubTurn {
 }
 
 /// The loop of an agent that has just been allowed to start.
-pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, limits: &TurnLimits) -> AgentRun {
-    let mission = Message::user(agent_mission(spec, plan.dependencies(spec)));
+pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRun {
+    let (limits, frames) = (&turn.limits, turn.main.frames.clone());
+    let text = agent_mission(spec, turn.plan.dependencies(spec), &frames);
+    let mission = Message::User { context: agent_context(&turn.facts), text };
     let run_limits = RunLimits {
         // Help and corrections use rounds without using calls: twice as many rounds, one to report and one spare.
         rounds_max: calls.saturating_mul(2).saturating_add(2),
@@ -55,9 +57,9 @@ pub(super) fn first_run(spec: &DispatchSpec, plan: &Plan, calls: u32, limits: &T
         calls_note: format!("Reached the tool call limit ({calls})."),
         result_bytes_max: limits.result_bytes_max(),
     };
-    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits);
+    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits).with_frames(frames);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
-    run.known = plan.receipts().cloned().collect();
+    run.known = turn.plan.receipts().cloned().collect();
     run
 }
 

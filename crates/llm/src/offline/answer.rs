@@ -1,6 +1,8 @@
 //! What the planner says to people: results put together, failures told as they are, and plainly that it is no language
 //! model.
 
+use annie_core::context::framed;
+
 use super::{
     catalog::{Catalog, Skill},
     choose::ASK_FIRST,
@@ -266,9 +268,10 @@ fn known(said: &str, context: Option<&str>) -> Option<String> {
         "what", "when", "where", "which", "does", "have", "with", "about", "that", "this", "know", "tell", "the",
         "and", "for", "are", "you", "who", "why", "how", "can", "did", "was", "has",
     ];
-    let lines: Vec<&str> = memories
-        .lines()
-        .filter(|line| line.starts_with("- "))
+    let memories = framed(memories, "memory");
+    let lines: Vec<String> = memories
+        .iter()
+        .map(|memory| format!("- {}", memory.text))
         .filter(|line| {
             let lower = line.to_lowercase();
             words.iter().any(|w| !common.contains(w) && lower.contains(w.trim_end_matches("'s")))
@@ -340,7 +343,8 @@ mod tests {
         {
             assert!(small_talk(said, None, &catalog()).text.contains(WHO), "{said}");
         }
-        let context = "[Context]\nLocal time: x\nRelevant memories:\n- Bob prefers email (preference)\n- Tea is green\n[/Context]";
+        let context = "[Context]\nLocal time: x\nRelevant memories:\n<memory-1 id=\"1\">Bob prefers email (preference)</memory-1>\n\
+             <memory-1 id=\"2\">Tea is green</memory-1>\n[/Context]";
         let told = small_talk("Does Bob mind calls?", Some(context), &catalog()).text;
         assert!(told.contains("- Bob prefers email") && !told.contains("Tea is green"), "{told}");
     }

@@ -152,23 +152,40 @@ impl Catalog {
         catalog
     }
 
-    /// The orchestrator's list: `- tasks: about`, then `  tasks.create: about` or `  tasks.create, tasks.search`; or only
-    /// `- tasks (5 skills)`.
+    /// The orchestrator's list: `- tasks: about`, then `  tasks.create --title TEXT` with `    about` below it, or
+    /// `  tasks.create: about`, or `  tasks.create, tasks.search`; or only `- tasks (5 skills)`.
     fn read_list(&mut self, list: &str) {
         let mut domain: Option<&str> = None;
+        let mut last = String::new();
         for line in list.lines() {
+            if let Some(about) = line.strip_prefix("    ") {
+                self.name_only(&last, about.trim());
+                continue;
+            }
             if let Some(rest) = line.strip_prefix("- ") {
                 self.bare_domains.extend(domain.take().map(str::to_owned));
                 domain = rest.split([':', ' ']).next().filter(|d| is_name(d));
             } else if let Some(rest) = line.strip_prefix("  ") {
                 domain = None;
+                last = rest.split([' ', ':', ',']).next().unwrap_or_default().to_owned();
                 match rest.split_once(": ") {
                     Some((name, about)) if is_name(name) => self.name_only(name, about),
-                    _ => rest.split(", ").filter(|n| is_name(n)).for_each(|n| self.name_only(n, "")),
+                    _ if rest.contains("--") => self.skills_of(rest),
+                    _ => rest
+                        .split(", ")
+                        .filter_map(|skill| skill.split(' ').next())
+                        .filter(|n| is_name(n))
+                        .for_each(|n| self.name_only(n, "")),
                 }
             }
         }
         self.bare_domains.extend(domain.map(str::to_owned));
+    }
+
+    fn skills_of(&mut self, synopsis: &str) {
+        if let Some(skill) = Skill::from_synopsis(synopsis, "") {
+            self.add(skill);
+        }
     }
 
     fn name_only(&mut self, name: &str, about: &str) {

@@ -4,6 +4,7 @@
 
 use annie_core::{
     command::quote,
+    context::{framed, unescape},
     message::{Message, ToolCall},
 };
 use serde_json::{Map, Value, json};
@@ -89,8 +90,7 @@ fn advance(mut goals: Vec<Goal<'_>>, turn: &Turn<'_>, interface: Interface, cata
             }
             return write(&calls, interface, catalog);
         };
-        let names: Vec<&str> = wanted.iter().map(|(_, call)| call.skill.as_str()).collect();
-        let results = round.results(&names);
+        let results = round.results();
         for (place, (n, _)) in wanted.iter().enumerate() {
             goals[*n].take(results.get(place).map_or("Error: there was no result.", |r| r.as_str()));
         }
@@ -151,17 +151,16 @@ struct Brief<'a> {
 }
 
 impl<'a> Brief<'a> {
-    /// Reads `MISSION: …`, `Additional context:`, `Results from <agent>:`.
+    /// Reads `MISSION: …`, `Additional context:`, and the reports of the agents that it waited for.
     fn read(said: &'a str) -> Self {
         let said = said.strip_prefix("MISSION: ").unwrap_or(said);
         let context = said.find("\n\nAdditional context:\n");
-        let results = said.find("\n\nResults from ");
+        let results = said.find("\n\n<report");
         let end = [context, results].into_iter().flatten().min().unwrap_or(said.len());
         let given = results.map(|at| &said[at..]).unwrap_or_default();
-        let texts: Vec<&str> = given
-            .split("\n\nResults from ")
-            .filter_map(|part| part.split_once(":\n"))
-            .map(|(_, text)| text.trim())
+        let texts: Vec<String> = framed(given, "report")
+            .into_iter()
+            .map(|report| report.text.trim().to_owned())
             .filter(|text| !text.is_empty())
             .collect();
         Self { mission: said[..end].trim(), results: texts.join("\n\n") }
@@ -178,29 +177,10 @@ pub(super) enum Round<'a> {
 
 impl Round<'_> {
     /// The results in the order of the calls that were made.
-    fn results(&self, skills: &[&str]) -> Vec<String> {
+    fn results(&self) -> Vec<String> {
         match self {
-            Self::Commands(text) => blocks(text, skills),
-            Self::Tools(pairs) => pairs.iter().map(|(_, text)| (*text).to_owned()).collect(),
+            Self::Commands(text) => framed(text, "result").into_iter().map(|result| result.text.into_owned()).collect(),
+            Self::Tools(pairs) => pairs.iter().map(|(_, text)| unescape(text).into_owned()).collect(),
         }
     }
-}
-
-/// Cuts `[Command Result: name]` blocks apart. A header counts only where the next command's result must begin: a skill's
-/// own text may hold others.
-fn blocks(text: &str, skills: &[&str]) -> Vec<String> {
-    let text =
-        text.rsplit_once("\n\n[All ").filter(|(_, note)| note.contains(REPORT_NOW)).map_or(text, |(before, _)| before);
-    let mut results = Vec::with_capacity(skills.len());
-    let mut rest = text;
-    for place in 0..skills.len() {
-        // The name is the command's own, or `command` where it could not be read.
-        let Some(at) = rest.find("[Command Result: ") else { break };
-        let Some(end) = rest[at..].find("]\n") else { break };
-        let body = &rest[at + end + 2..];
-        let next = skills.get(place + 1).and_then(|next| body.find(&format!("\n\n[Command Result: {next}]\n")));
-        results.push(body[..next.unwrap_or(body.len())].trim().to_owned());
-        rest = &body[next.unwrap_or(body.len())..];
-    }
-    results
 }

@@ -76,7 +76,7 @@ impl<'a> Turn<'a> {
         let trail = self.trail;
         if interface == Interface::Cmd {
             return Box::new(trail.iter().filter_map(|m| match m {
-                Message::User { text, .. } if text.starts_with("[Command Result: ") => Some(Round::Commands(text)),
+                Message::User { text, .. } if is_results(text) => Some(Round::Commands(text)),
                 _ => None,
             }));
         }
@@ -128,7 +128,12 @@ fn result_of<'a>(following: &'a [Message], id: &str) -> &'a str {
 
 /// A message of the kernel on the user's side.
 fn is_note(text: &str) -> bool {
-    [PAUSED, "[Command Result: "].iter().any(|start| text.starts_with(start))
+    is_results(text) || text.starts_with(PAUSED)
+}
+
+/// A message with results of commands.
+fn is_results(text: &str) -> bool {
+    text.starts_with("<result")
 }
 
 /// What the user added, of a note of the kernel that tells it.

@@ -7,6 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
+    context::framed,
     event::{Mode, ReportStatus},
     limits::{SubAgentInterface, TurnLimits},
     message::{Finish, Message, ModelErrorKind, ModelReply},
@@ -46,7 +47,7 @@ fn several_commands_run_in_their_order_one_at_a_time() {
         w.agent_skill("a", &format!("did {wanted}"));
     }
     let shown = w.last_shown_to("a");
-    assert_eq!(shown.matches("[Command Result: ").count(), 3);
+    assert_eq!(framed(&shown, "result").len(), 3);
     assert!(shown.find("did {}") < shown.find("did {\"title\":\"x\"}"));
     w.agent_replies("a", "All three.", &[]);
     assert_eq!(report(&w), (ReportStatus::Completed, "All three.".to_owned(), 3));
@@ -61,7 +62,9 @@ fn commands_behind_a_failed_one_are_not_run_and_do_not_count() {
     assert!(w.skill_calls(&agent("a")).is_empty());
     let shown = w.last_shown_to("a");
     assert!(shown.contains("[error_permanent] exists already"), "{shown}");
-    assert!(shown.ends_with("[Command Result: tasks.create]\n[not run] A command before it failed."), "{shown}");
+    let last = framed(&shown, "result").pop().unwrap();
+    assert_eq!(last.attributes, "command=\"tasks.create\" status=\"not_run\"");
+    assert_eq!(last.text, "[not run] A command before it failed.");
     w.agent_replies("a", "x exists.", &[]);
     assert_eq!(report(&w).2, 2);
 }
@@ -93,7 +96,7 @@ fn help_uses_up_no_calls() {
     let mut w = by_commands();
     for command in ["tasks.create --help", "tasks --help", "tasks.search --help", "help"] {
         w.agent_replies("a", &cmd(command), &[]);
-        assert!(w.last_shown_to("a").starts_with("[Command Result: "));
+        assert!(w.last_shown_to("a").starts_with("<result-"));
     }
     w.agent_replies("a", "Nothing to do.", &[]);
     w.agent_replies("a", "Nothing to do.", &[]);

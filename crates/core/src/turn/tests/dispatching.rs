@@ -7,6 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
+    context::framed,
     event::{EventBody, ReportStatus},
     message::Message,
 };
@@ -28,7 +29,9 @@ fn a_whole_turn_discovers_delegates_collects_and_answers() {
     w.agent_replies("maker", &cmd("tasks.create --title \"Review PR 42\""), &[]);
     assert_eq!(w.skill_calls(&agent("maker")), [("tasks.create".to_owned(), json!({"title": "Review PR 42"}))]);
     w.agent_skill("maker", "Created task 7.");
-    assert_eq!(w.last_shown_to("maker"), "[Command Result: tasks.create]\nCreated task 7.");
+    let shown = w.last_shown_to("maker");
+    assert_eq!(framed(&shown, "result")[0].attributes, "command=\"tasks.create\" status=\"ok\"");
+    assert_eq!(framed(&shown, "result")[0].text, "Created task 7.");
     w.agent_replies("maker", "Created task 7: Review PR 42.", &[]);
     let results: Value = serde_json::from_str(&w.results()[0]).unwrap();
     let first = &results["agents"][0];
@@ -88,7 +91,12 @@ fn in_a_diamond_each_agent_starts_as_soon_as_its_own_dependencies_are_done() {
     assert_eq!(w.running(), ["b", "x"], "b does not wait for x");
     w.agent_replies("x", "from x", &[]);
     assert_eq!(w.running(), ["b", "c"]);
-    assert_eq!(first_message(&w, "c"), "MISSION: Do c\n\nResults from a:\nfrom a\n\nResults from x:\nfrom x");
+    let brief = first_message(&w, "c");
+    assert!(brief.starts_with("MISSION: Do c\n\n<report-"), "{brief}");
+    let reports = framed(&brief, "report");
+    let told: Vec<(&str, &str)> = reports.iter().map(|r| (r.attributes, r.text.as_ref())).collect();
+    let from = |agent: &str| format!("agent=\"{agent}\" status=\"completed\"");
+    assert_eq!(told, [(from("a").as_str(), "from a"), (from("x").as_str(), "from x")]);
     w.agent_replies("c", "from c", &[]);
     w.agent_replies("b", "from b", &[]);
     assert_eq!(w.running(), ["d"]);
@@ -103,7 +111,7 @@ fn an_agent_dispatched_later_gets_the_results_of_an_earlier_one() {
     w.replies("", &[dispatch("first", &[]), collect(&[])]);
     w.agent_replies("first", "three tasks", &[]);
     w.replies("", &[dispatch("then", &["first"]), collect(&["then"])]);
-    assert!(first_message(&w, "then").ends_with("Results from first:\nthree tasks"));
+    assert_eq!(framed(&first_message(&w, "then"), "report")[0].text, "three tasks");
 }
 
 #[test]
@@ -190,7 +198,9 @@ fn a_sub_agent_knows_its_mission_its_context_and_its_skills_and_nothing_else() {
     });
     w.replies("", &[tool("d", "dispatch_agent", &arguments)]);
     let request = w.sub("mailer").request();
-    assert_eq!(request.messages, [Message::user("MISSION: Mail Bob\n\nAdditional context:\nbob@example.org")]);
+    let context = Some("[Context]\nLocal time: 2026-02-18 14:05 Wednesday\n[/Context]".to_owned());
+    let text = "MISSION: Mail Bob\n\nAdditional context:\nbob@example.org".to_owned();
+    assert_eq!(request.messages, [Message::User { context, text }]);
     let system: String = request.system.iter().map(|p| p.text.as_str()).collect();
     assert!(system.contains("email.send --to TEXT --body TEXT") && !system.contains("tasks."), "{system}");
     assert!(!system.contains("secret") && request.tools.is_empty());

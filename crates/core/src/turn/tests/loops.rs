@@ -73,7 +73,7 @@ fn a_sub_agent_that_goes_in_circles_fails_and_its_commands_behind_the_block_are_
     }
     w.agent_replies("a", &cmd("tasks.search --query x\ntasks.create --title y"), &[]);
     let shown = w.last_shown_to("a");
-    assert!(shown.contains("[blocked] STOP") && shown.ends_with("[not run] A command before it failed."), "{shown}");
+    assert!(shown.contains("[blocked] STOP") && shown.contains("[not run] A command before it failed."), "{shown}");
     w.agent_replies("a", &cmd("tasks.search --query x"), &[]);
     let (_, report) = w.reports(task).pop().unwrap();
     assert_eq!((report.status, report.tool_calls_used), (ReportStatus::Failed, 5));

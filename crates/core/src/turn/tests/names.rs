@@ -7,6 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
+    context::framed,
     event::Mode,
     ids::AgentId,
     limits::{SubAgentInterface, TurnLimits},
@@ -101,7 +102,8 @@ fn the_words_of_the_model_stay_in_its_history() {
     };
     assert!(tool_calls.is_empty());
     assert_eq!(text, r#"{"name": "tasks.create", "arguments": {"title":"milk"}}"#);
-    assert_eq!(result, "[Result of tasks.create]\nCreated task #1.");
+    let result = &framed(result, "result")[0];
+    assert_eq!((result.attributes, &*result.text), ("command=\"tasks.create\" status=\"ok\"", "Created task #1."));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
+    context::framed,
     event::Mode,
     message::{Message, ToolCall},
 };
@@ -86,7 +87,7 @@ fn other_calls_that_make_no_sense_are_told_so_too() {
         ),
         (raw("get_skill", "{\"search\": \"quantum\"}"), "{\"skills\":[]}"),
         (raw("use_skill", "{}"), "Error: there is no tool \"use_skill\""),
-        (raw("", "{}"), "[Result of ]\nError: there is no tool \"\""),
+        (raw("", "{}"), "Error: there is no tool \"\""),
         (collect(&["ghost"]), "Error: no agent ghost was dispatched in this turn."),
         (collect(&["g h"]), "Error: agent_ids names \"g h\", which cannot be an agent's name."),
         (collect(&[]), "{\"agents\":[]}"),
@@ -146,7 +147,7 @@ fn what_is_sent_back_is_fit_to_be_sent() {
     assert!(tool_calls.is_empty(), "no provider takes these names back");
     assert!(text.contains(r#"{"name": "tasks.create ünd", "arguments": {}"#), "its own words stay");
     assert!(text.len() < 200_000);
-    assert!(matches!(&messages[2..], [Message::User { text, .. }] if text.matches("[Result of ").count() == 3));
+    assert!(matches!(&messages[2..], [Message::User { text, .. }] if framed(text, "result").len() == 3));
     assert!(w.results().iter().all(|text| text.len() < 3_000), "a model's nonsense is not repeated at length");
 }
 

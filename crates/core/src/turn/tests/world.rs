@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::script::{agent, reply, skills};
 use crate::{
+    context::framed,
     event::{AgentReport, Event, EventBody, Inbound, Mode, NewEvent, Priority, PromptFacts, ReportStatus, ResumeCause},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     limits::{Deadlines, TurnLimits},
@@ -448,7 +449,11 @@ impl World {
     pub fn results(&self) -> Vec<String> {
         let messages = self.request().messages;
         let from = messages.iter().rposition(|m| matches!(m, Message::Assistant { .. })).map_or(0, |at| at + 1);
-        messages[from..].iter().map(text_of).collect()
+        let unframed = |text: String| {
+            let results: Vec<String> = framed(&text, "result").into_iter().map(|r| r.text.into_owned()).collect();
+            if results.is_empty() { vec![text] } else { results }
+        };
+        messages[from..].iter().map(text_of).flat_map(unframed).collect()
     }
 
     pub fn running(&self) -> Vec<&str> {

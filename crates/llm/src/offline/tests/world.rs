@@ -3,7 +3,7 @@
 
 use annie_core::{
     command,
-    context::{agent_mission, agent_system, main_system, main_tools, scoped_use_skill},
+    context::{Frames, agent_mission, agent_system, main_system, main_tools, scoped_use_skill},
     event::{AgentReport, DispatchSpec, Mode, PromptFacts, ReportStatus, SkillManual},
     ids::AgentId,
     limits::SubAgentInterface,
@@ -74,6 +74,8 @@ impl World {
             tone: String::new(),
             todo_summary: String::new(),
             memories: vec!["Bob prefers email".into()],
+            recalled: Vec::new(),
+            channel: "cli".into(),
         }
     }
 
@@ -81,7 +83,7 @@ impl World {
     pub fn turn(&mut self, mode: Mode, said: &str) -> String {
         self.agents.clear();
         let context =
-            Some("[Context]\nLocal time: now\nRelevant memories:\n- Bob prefers email\n[/Context]".to_owned());
+            Some("[Context]\nLocal time: now\nRelevant memories:\n<memory>Bob prefers email</memory>\n[/Context]".to_owned());
         self.messages.push(Message::User { context, text: said.to_owned() });
         let facts = Self::facts(mode);
         for _ in 0..6 {
@@ -154,7 +156,7 @@ impl World {
         };
         let waited: Vec<(String, AgentReport)> =
             reports.iter().filter(|(id, _)| depends_on.contains(id)).cloned().collect();
-        let brief = agent_mission(&spec, waited.iter().map(|(id, r)| (id.as_str(), r)));
+        let brief = agent_mission(&spec, waited.iter().map(|(id, r)| (id.as_str(), r)), &Frames::default());
         let result = self.sub_agent(&spec, &brief);
         let status = ReportStatus::Completed;
         let report = AgentReport { tool_calls_used: 1, duration_ms: 1, ..AgentReport::bare(status, result) };
@@ -194,13 +196,13 @@ impl World {
             blocks.push(match line {
                 Ok(line) => {
                     let name = command::parse(&line).expect("a command that parses").name;
-                    format!("[Command Result: {name}]\n{}", self.run(&name, &line))
+                    Frames::default().wrap("result", &[("command", &name)], &self.run(&name, &line))
                 }
-                Err(error) => format!("[Command Result: command]\nError: {error}"),
+                Err(error) => Frames::default().wrap("result", &[("command", "command")], &format!("Error: {error}")),
             });
         }
         if !blocks.is_empty() {
-            messages.push(Message::user(blocks.join("\n\n")));
+            messages.push(Message::user(blocks.join("\n")));
         }
         reply.tool_calls.is_empty() && blocks.is_empty()
     }

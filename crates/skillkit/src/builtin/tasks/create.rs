@@ -19,7 +19,7 @@ pub(crate) struct Args {
     title: String,
     /// More about it: steps, links, context.
     description: Option<String>,
-    /// When it is due: 2026-02-28, today, tomorrow 14:00, friday, +3d, in 2 weeks, end of month.
+    /// When it is due; also +3d, in 2 weeks, end of month.
     #[schemars(extend("format" = "date"))]
     due: Option<String>,
     /// How much it matters.
