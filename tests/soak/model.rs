@@ -22,8 +22,7 @@ fn reply(seen: &Seen) -> Reply {
     let tools = seen.tool_names();
     let has = |name: &str| tools.iter().any(|t| t == name);
     // What was said last in this turn, or the mission of this agent.
-    let asked =
-        seen.texts_of("user").into_iter().rev().find(|t| !t.contains("<result") && !tokens_in(t).is_empty());
+    let asked = seen.texts_of("user").into_iter().rev().find(|t| !t.contains("<result") && !tokens_in(t).is_empty());
     let asked = asked.unwrap_or_default();
     let Some(token) = tokens_in(&asked).pop() else { return Reply::says("I have not understood.") };
     // A result since then, also if something else was said behind it, as when time runs short.

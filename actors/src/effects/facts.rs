@@ -46,7 +46,11 @@ pub(crate) async fn read_facts(
     // A program that brings its own instructions and tools is told nothing of the user, and offered no skill.
     if inbound.thread().is_some_and(|thread| !thread.with_skills) {
         let timezone = wiring.profiles.of(user).timezone.clone();
-        return (Mode::Direct, PromptFacts { timezone, ..PromptFacts::default() }, wiring.limits.turn.clone().fitted_to(window));
+        return (
+            Mode::Direct,
+            PromptFacts { timezone, ..PromptFacts::default() },
+            wiring.limits.turn.clone().fitted_to(window),
+        );
     }
     let mode = if inbound.thread().is_some() { Mode::Direct } else { inbound.mode.unwrap_or(wiring.limits.mode) };
     let limits = wiring.limits.turn.clone().fitted_to(window);

@@ -11,8 +11,20 @@ use crate::ids::TaskId;
 
 /// Words that begin a tag of a frame, of a chat template or of a call: a `<` before one of them is written `&lt;`.
 const TAG_WORDS: [&str; 14] = [
-    "memory", "result", "report", "task", "context", "tool", "think", "system", "user", "assistant", "function", "invoke",
-    "channel", "message",
+    "memory",
+    "result",
+    "report",
+    "task",
+    "context",
+    "tool",
+    "think",
+    "system",
+    "user",
+    "assistant",
+    "function",
+    "invoke",
+    "channel",
+    "message",
 ];
 /// Headings that the kernel itself writes: their bracket is written as an entity.
 const HEADINGS: [&str; 5] = ["[context", "[/context", "[command result", "[agent results", "[the user adds"];
@@ -77,7 +89,13 @@ pub fn escape(text: &str) -> Cow<'_, str> {
         let entity = match c {
             '<' if is_tag(&rest[1..]) => "&lt;",
             '[' if HEADINGS.iter().any(|h| begins(rest, h)) => "&#91;",
-            '`' | '~' if is_fence(rest, c) => if c == '`' { "&#96;" } else { "&#126;" },
+            '`' | '~' if is_fence(rest, c) => {
+                if c == '`' {
+                    "&#96;"
+                } else {
+                    "&#126;"
+                }
+            }
             '&' if ENTITIES.iter().any(|(e, _)| rest.starts_with(e)) => "&amp;",
             _ => {
                 escaped.push(c);
@@ -175,10 +193,26 @@ mod tests {
 
     #[test]
     fn escape_leaves_ordinary_text_alone_and_unescape_gives_everything_back() {
-        for plain in ["a < b && c > d", "x <3", "<div class=\"x\">", "- [ ] milk\n- [x] eggs", "`cargo run`", "AT&T", "ü"] {
+        for plain in
+            ["a < b && c > d", "x <3", "<div class=\"x\">", "- [ ] milk\n- [x] eggs", "`cargo run`", "AT&T", "ü"]
+        {
             assert_eq!(escape(plain), plain);
         }
-        for text in ["<memory", "&lt;memory", "&amp;lt;", "[Context]", "``` cmd", "```cmd", "~~~cmd", "<", "[", "`", "&", "", "<|x|>"] {
+        for text in [
+            "<memory",
+            "&lt;memory",
+            "&amp;lt;",
+            "[Context]",
+            "``` cmd",
+            "```cmd",
+            "~~~cmd",
+            "<",
+            "[",
+            "`",
+            "&",
+            "",
+            "<|x|>",
+        ] {
             assert_eq!(unescape(&escape(text)), text, "{}", escape(text));
         }
     }

@@ -33,7 +33,9 @@ pub(super) fn open(
     let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
     let may_see = |paused: &Paused| inbound.private || !paused.private;
     let context = turn_context(facts, frames);
-    let mut fresh = |said: String| fresh(history, Message::User { context: context.clone(), text: said }, inbound.private, tokens_max);
+    let mut fresh = |said: String| {
+        fresh(history, Message::User { context: context.clone(), text: said }, inbound.private, tokens_max)
+    };
     let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
         return fresh(said.to_owned());
     };

@@ -31,9 +31,9 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
 /// What a turn's system prompt and tools take up, about.
 pub(super) fn fixed_tokens(mode: Mode, facts: &PromptFacts) -> u32 {
     let system = main_system(mode, facts).iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);
-    let tools = main_tools(mode, facts).into_iter().map(|t| {
-        tokens(t.name.len() + t.description.len() + t.parameters.to_string().len())
-    });
+    let tools = main_tools(mode, facts)
+        .into_iter()
+        .map(|t| tokens(t.name.len() + t.description.len() + t.parameters.to_string().len()));
     tools.fold(system, u32::saturating_add)
 }
 

@@ -14,7 +14,6 @@ use crate::{
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
-    plan::first_line,
     receipt::Receipt,
 };
 
@@ -567,8 +566,9 @@ impl AgentRun {
             self.messages.push(Message::user(blocks.join("\n")));
         } else {
             // The role of the message is its frame, and the call's id its origin.
-            self.messages
-                .extend(results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: escape(text).into() }));
+            self.messages.extend(
+                results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: escape(text).into() }),
+            );
         }
     }
 

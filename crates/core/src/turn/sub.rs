@@ -57,7 +57,8 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
         calls_note: format!("Reached the tool call limit ({calls})."),
         result_bytes_max: limits.result_bytes_max(),
     };
-    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits).with_frames(frames);
+    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits)
+        .with_frames(frames);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
     run.known = turn.plan.receipts().cloned().collect();
     run

@@ -82,8 +82,9 @@ impl World {
     /// One turn: the user says something, and the answer.
     pub fn turn(&mut self, mode: Mode, said: &str) -> String {
         self.agents.clear();
-        let context =
-            Some("[Context]\nLocal time: now\nRelevant memories:\n<memory>Bob prefers email</memory>\n[/Context]".to_owned());
+        let context = Some(
+            "[Context]\nLocal time: now\nRelevant memories:\n<memory>Bob prefers email</memory>\n[/Context]".to_owned(),
+        );
         self.messages.push(Message::User { context, text: said.to_owned() });
         let facts = Self::facts(mode);
         for _ in 0..6 {

@@ -63,7 +63,9 @@ impl From<Status> for TodoStatus {
 
 /// Reads `--due` into its stored form.
 fn due(ctx: &Ctx, text: &str) -> Result<String, SkillError> {
-    let when = when::resolve(text, ctx.now()).map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
+    // `next_monday`: small models write flags' values as names.
+    let when = when::resolve(&text.replace('_', " "), ctx.now())
+        .map_err(|e| SkillError::argument("due", format!("does not fit: {e}")))?;
     Ok(when.to_string())
 }
 
