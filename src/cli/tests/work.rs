@@ -125,7 +125,7 @@ async fn the_queue_and_its_gate_are_shown_closed_and_opened() {
         while !waits().await {
             tokio::task::yield_now().await;
         }
-        assert!(desk.says(&["queue"]).await.contains("the gate is closed"));
+        assert!(desk.says(&["queue"]).await.contains("voice gate closed"));
         let before = desk.json(&["queue"]).await["waiting"].as_array().unwrap().len();
         for _ in 0..2 {
             desk.leaves(&["--name", "daily", "sum up the day"]).await;
