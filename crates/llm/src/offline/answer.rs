@@ -15,6 +15,8 @@ use super::{
 pub(super) const WHO: &str = "I am Annie's offline planner, not a language model";
 /// The heading of what is left, by which a later `continue` finds it.
 pub(super) const LEFT: &str = "Not done yet:";
+/// Begins what is told of a wish, or of a part of one, that was not carried out.
+pub(super) const NOT_DONE: &str = "Not done: ";
 /// Told of a value that the skill refused and that was left out.
 pub(super) const REFUSED: &str = ", which was refused)";
 /// Ends an answer that leaves something over.
@@ -46,8 +48,9 @@ pub(super) struct Report {
 
 /// How an agent ended that reports this text as done: its questions and failures are no deeds.
 pub(super) fn came(text: &str) -> Came {
-    let declined = [SHALL_I, "I could not do this:", "I did not understand", "I cannot "];
-    if declined.iter().any(|start| text.starts_with(start)) { Came::Declined } else { Came::Done }
+    let declined = [SHALL_I, NOT_DONE, "I did not understand", "I cannot "];
+    let in_part = text.lines().any(|line| line.starts_with(NOT_DONE));
+    if in_part || declined.iter().any(|start| text.starts_with(start)) { Came::Declined } else { Came::Done }
 }
 
 /// An answer, and whether it says that nothing was done.
@@ -106,14 +109,14 @@ fn told(report: &Report) -> String {
         Came::Failed => {}
     }
     format!(
-        "I could not do this: “{}”. The reason: {}",
+        "{NOT_DONE}“{}”. The reason: {}",
         shortened(report.wish.strip_prefix(ASK_FIRST).unwrap_or(&report.wish).trim(), CLAUSE_CHARS_MAX),
         stopped(&report.text)
     )
 }
 
 /// `Created task #3 …` as somebody who did it says it.
-fn first_person(text: &str) -> String {
+pub(super) fn first_person(text: &str) -> String {
     const DID: [&str; 9] =
         ["Created", "Updated", "Deleted", "Appended", "Prepended", "Replaced", "Sent", "Added", "Removed"];
     if let Some(rest) = text.strip_prefix("Saved: ") {
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!(reason("Error: --min_size=3 is refused -- try 4"), "“min size”=3 is refused -- try 4");
         let answer = compose(&[report(false, &reason(failed))], &[], &[]);
         assert!(answer.is_declined);
-        assert_eq!(answer.text, "I could not do this: “delete task 9”. The reason: There is no task #9.");
+        assert_eq!(answer.text, "Not done: “delete task 9”. The reason: There is no task #9.");
     }
 
     #[test]

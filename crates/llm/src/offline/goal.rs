@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::{
-    answer::{Came, REFUSED, Report, is_failure, reason},
+    answer::{Came, NOT_DONE, REFUSED, Report, first_person, is_failure, reason},
     calendar,
     catalog::{Catalog, Skill},
     choose::{Choice, How, choose, lead},
@@ -264,6 +264,11 @@ impl<'a> Goal<'a> {
             text.push("it was not done");
         }
         text.extend(self.note.as_deref().filter(|_| ok));
+        if !ok && self.told.iter().any(|(ok, _)| *ok) && self.is_done() {
+            let told = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { format!("{NOT_DONE}{text}") };
+            let text = self.told.iter().map(told).collect::<Vec<_>>().join("\n");
+            return Report { wish: self.wish.clone(), came: Came::Declined, text };
+        }
         let came = match ok {
             true if text.first().is_some_and(|t| t.starts_with(SHALL_I)) => Came::Declined,
             true => Came::Done,
@@ -278,11 +283,13 @@ fn confirmation(call: &Call, result: &str) -> (bool, String) {
     let by_words = call.skill.ends_with(".search");
     let query = call.args.first().and_then(|(_, value)| value.as_str()).unwrap_or_default();
     let result = if by_words { with_words(result, query) } else { result.to_owned() };
+    let result = result.strip_prefix("[partial]").unwrap_or(&result);
     let lines: Vec<&str> = result.lines().map(|l| l.trim_start().trim_start_matches("- ")).collect();
     let found: Vec<(u64, &str)> =
         lines.iter().filter_map(|line| Some((*numbers(line).first()?, line.split(", priority ").next()?))).collect();
     match found.as_slice() {
-        [] => (false, format!("nothing matches “{query}”")),
+        [] if by_words => (false, format!("nothing matches “{query}”")),
+        [] => (false, "there is no such task".to_owned()),
         [_, _, ..] if by_words => {
             let list: Vec<String> = found.iter().map(|(_, line)| format!("- {line}")).collect();
             let list = list.join("\n");

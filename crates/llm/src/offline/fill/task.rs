@@ -85,7 +85,7 @@ impl Filler<'_> {
         let reminds = (start..rest.start).any(|at| self.is(at, &["remind", "reminder", "reminders"]));
         match self.ready(call) {
             Filled::Ready(mut calls) if reminds && calls.len() == 1 => {
-                let text = "It stands on your list; no reminder will be sent, since I cannot do that.";
+                let text = "It stands on your list; no reminder will be sent.";
                 Filled::Noted(calls.remove(0), text.to_owned())
             }
             filled => filled,

@@ -89,6 +89,7 @@ fn changes() -> Vec<(&'static str, Comes)> {
         ),
         ("rename task 3 to Go to Berlin", Runs(&["tasks.update --id 3 --title \"Go to Berlin\""])),
         ("rename the eggs task to Buy a dozen eggs", Runs(&["tasks.search --query eggs"])),
+        ("rename the PR task to Review PR 43", Runs(&["tasks.search --query PR"])),
         ("rename task 3 to task 4", Runs(&["tasks.update --id 3 --title \"Task 4\""])),
         ("change the due date of task 2 to next friday", Runs(&["tasks.update --id 2 --due \"next friday\""])),
         ("move task 3 to Monday", Runs(&["tasks.update --id 3 --due monday"])),

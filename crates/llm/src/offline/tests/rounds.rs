@@ -268,6 +268,20 @@ fn letter_inside_another_word_names_no_task() {
 }
 
 #[test]
+fn change_of_several_tasks_that_fails_for_one_tells_both() {
+    let one = |_: &str, line: &str| match line.contains("1") {
+        true => "Updated task #1 Review PR 42, done".to_owned(),
+        false => "[error_permanent] There is no task #2.".to_owned(),
+    };
+    for mode in [Mode::MultiAgent, Mode::SingleLoop] {
+        let mut world = World::new(SubAgentInterface::Cmd, one);
+        let answer = world.turn(mode, "close tasks 1 and 2");
+        assert_eq!(answer, "I updated task #1 Review PR 42, done.\nNot done: There is no task #2.", "{mode:?}");
+        assert!(world.declined, "{mode:?}");
+    }
+}
+
+#[test]
 fn place_without_a_time_zone_is_not_answered_with_the_local_time() {
     let runner = |_: &str, line: &str| match line.contains("gotham") {
         true => {
@@ -278,7 +292,7 @@ fn place_without_a_time_zone_is_not_answered_with_the_local_time() {
     let mut world = World::new(SubAgentInterface::Cmd, runner);
     let answer = world.turn(Mode::MultiAgent, "what time is it in Gotham");
     assert!(
-        answer.contains("could not") && !answer.contains("14:03") && !answer.contains("--") && world.declined,
+        answer.contains("Not done") && !answer.contains("14:03") && !answer.contains("--") && world.declined,
         "{answer}"
     );
 }
