@@ -50,7 +50,7 @@ fn provider_state_of_a_sub_agent_goes_back_with_its_calls() {
     let mut w = World::with(Mode::MultiAgent, limits);
     w.say("Look");
     w.replies("", &[dispatch("a", &[])]);
-    assert_eq!(w.sub("a").request().skill_names, ["tasks.create", "tasks.search"]);
+    assert_eq!(w.sub("a").request().skill_names, ["mcp.files.read__all", "tasks.search"], "what it was granted");
     w.agent_replies_with("a", &with_state(reply("", &[use_skill("u", "tasks.none", &json!({}))])));
     assert_eq!(states(&w.sub("a").request().messages), [Some(&json!({"signature": "c2ln"}))]);
 }
