@@ -63,7 +63,8 @@ fn backend(one: &Value) -> String {
         (_, Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
     };
     let gate = if one["gate"]["closed"] == true { ", voice gate closed" } else { "" };
-    format!("{name}: {health}{why}, {} of {} slots taken{gate}", number("running"), number("slots"))
+    let commands = if one["by_commands"].is_object() { ", by commands: its model cannot use tools" } else { "" };
+    format!("{name}: {health}{why}, {} of {} slots taken{gate}{commands}", number("running"), number("slots"))
 }
 
 #[cfg(test)]

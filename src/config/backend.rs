@@ -4,7 +4,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf};
 
-use annie_core::route::{BackendFacts, Cost, Privacy, RateWindow, RouteTable, RouteTableError};
+use annie_core::{
+    event::Mode,
+    limits::MainInterface,
+    route::{BackendFacts, Cost, Privacy, RateWindow, RouteTable, RouteTableError},
+};
 use annie_llm::{CommandConfig, LlmError, ModelConfig, Profile, Secret};
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +68,10 @@ pub struct Pool {
     pub context_tokens_max: Option<u32>,
     /// How many requests it takes; absent means that only the provider's own words count.
     pub window: Option<RateWindow>,
+    /// How turns run that are meant for it, where the caller does not say; absent means the general `mode`.
+    pub mode: Option<Mode>,
+    /// How the agent that answers the user calls skills there; absent means `turn.main_interface`.
+    pub interface: Option<MainInterface>,
     /// What users call it when they ask for it by name; absent means its own name.
     pub called: Option<Vec<String>>,
     /// A file that holds the key.
@@ -86,6 +94,8 @@ impl Default for Pool {
             privacy: None,
             context_tokens_max: None,
             window: None,
+            mode: None,
+            interface: None,
             called: None,
             api_key_file: None,
             api_key_env: None,
@@ -95,13 +105,15 @@ impl Default for Pool {
 
 impl BackendConfig {
     /// The keys that are the pool's; every other is the client's.
-    pub(super) const POOL_KEYS: [&'static str; 9] = [
+    pub(super) const POOL_KEYS: [&'static str; 11] = [
         "kind",
         "slots",
         "capabilities",
         "privacy",
         "context_tokens_max",
         "window",
+        "mode",
+        "interface",
         "called",
         "api_key_file",
         "api_key_env",
@@ -119,7 +131,8 @@ impl BackendConfig {
     /// What the pool knows of it, with what follows from its other keys.
     #[must_use]
     pub fn facts(&self) -> BackendFacts {
-        let Pool { slots, capabilities, privacy, context_tokens_max, window, called, .. } = self.pool.clone();
+        let Pool { slots, capabilities, privacy, context_tokens_max, window, mode, interface, called, .. } =
+            self.pool.clone();
         let name = self.name().to_owned();
         let (usual, cost, acts) = match &self.client {
             ClientConfig::Model(model) => {
@@ -138,6 +151,8 @@ impl BackendConfig {
             slots,
             cost,
             window,
+            mode,
+            interface,
             acts,
         }
     }

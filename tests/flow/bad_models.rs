@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// A server whose only backend is this fake.
-async fn server_with(model: &FakeModelServer, more: &str) -> (tempfile::TempDir, Server) {
+pub(super) async fn server_with(model: &FakeModelServer, more: &str) -> (tempfile::TempDir, Server) {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("annie.toml");
     let text = format!(
@@ -22,7 +22,7 @@ async fn server_with(model: &FakeModelServer, more: &str) -> (tempfile::TempDir,
     (folder, server)
 }
 
-async fn ask(server: &Server, text: &str) -> Value {
+pub(super) async fn ask(server: &Server, text: &str) -> Value {
     let body = json!({"text": text, "conversation_key": "k"});
     let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
     assert_eq!(status, 200, "{said}");

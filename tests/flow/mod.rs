@@ -5,6 +5,7 @@ mod bad_skills;
 mod chat;
 mod deadlines;
 mod doors;
+mod interfaces;
 mod jobs;
 pub mod kernel;
 mod letters;

@@ -10,7 +10,7 @@ use annie_core::{
     context::skills_list,
     event::{Inbound, Mode, PromptFacts, Recalled},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
-    limits::TurnLimits,
+    limits::{MainInterface, TurnLimits},
     ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
     skill::{SkillFormat, SkillSet},
     time::Micros,
@@ -52,8 +52,8 @@ pub(crate) async fn read_facts(
             wiring.limits.turn.clone().fitted_to(window),
         );
     }
-    let mode = if inbound.thread().is_some() { Mode::Direct } else { inbound.mode.unwrap_or(wiring.limits.mode) };
-    let limits = wiring.limits.turn.clone().fitted_to(window);
+    let (mode, main_interface) = interface(wiring, inbound, &routed.candidates);
+    let limits = TurnLimits { main_interface, ..wiring.limits.turn.clone() }.fitted_to(window);
     let now = wiring.env.now();
     let profile = wiring.profiles.of(user);
     let skills = wiring.catalog.skills();
@@ -85,6 +85,22 @@ pub(crate) async fn read_facts(
         channel: inbound.source.clone(),
     };
     (mode, facts, limits)
+}
+
+/// How a turn on this route is run: as the caller, its first backend or the configuration says, and by commands where that
+/// backend's model was found not to use tools.
+fn interface(wiring: &Wiring, inbound: &Inbound, route: &[String]) -> (Mode, MainInterface) {
+    if inbound.thread().is_some() {
+        // It brings tools.
+        return (Mode::Direct, MainInterface::Tools);
+    }
+    let all = &wiring.routing.facts;
+    let facts = route.first().map_or_else(|| all.first(), |name| all.iter().find(|f| f.name == *name));
+    let mode = inbound.mode.or(facts.and_then(|f| f.mode)).unwrap_or(wiring.limits.mode);
+    let set = facts.and_then(|f| f.interface).unwrap_or(wiring.limits.turn.main_interface);
+    let is_found = set == MainInterface::Auto && facts.is_some_and(|f| wiring.leases.is_by_commands(&f.name));
+    let interface = if is_found { MainInterface::Cmd } else { set };
+    (interface.mode(mode), interface)
 }
 
 /// The smallest window that is known of those that may run the turn: whichever stands in, the prompt fits.

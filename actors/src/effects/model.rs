@@ -10,12 +10,14 @@ use std::{
 };
 
 use annie_core::{
+    command::DraftFilter,
     event::{EventBody, NewEvent, Priority},
     ids::{AgentId, ConversationId, Epoch, TaskId, UserId},
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{Append, AppendError, Draft, DraftSink, Fence},
     route,
 };
+use parking_lot::Mutex;
 
 use crate::{
     hub::Live,
@@ -268,7 +270,17 @@ fn sink(wiring: &Arc<Wiring>, call: &ModelCall) -> DraftSink {
         return Arc::new(|_| {});
     }
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
-    Arc::new(move |draft: Draft| hub.publish(conversation, Live::Draft { task, round, draft }))
+    // Without tools it may write commands, which are no part of its answer.
+    let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
+    Arc::new(move |draft: Draft| {
+        let draft = match (draft, &commands) {
+            (Draft::Text(text), Some(filter)) => Draft::Text(filter.lock().push(&text)),
+            (draft, _) => draft,
+        };
+        if !matches!(&draft, Draft::Text(text) if text.is_empty()) {
+            hub.publish(conversation, Live::Draft { task, round, draft });
+        }
+    })
 }
 
 fn measure(backend: &str, result: &Result<ModelReply, ModelError>, ran_us: u64) {

@@ -18,7 +18,9 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     let Some(turn) = state.conv.turn(done.task).filter(|t| !t.cancelled && t.main.awaits(done.round)) else {
         return Ok(());
     };
-    let task = turn.task;
+    let (task, was_by_commands) = (turn.task, turn.main.is_cmd());
+    let backend = done.backend.clone();
+    let refusal = done.result.as_ref().err().filter(|e| e.refuses_tools()).map(|e| e.detail.clone());
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
     let body = match done.result {
         Ok(reply) => {
@@ -28,7 +30,13 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },
     };
-    record::record(ctx, state, task, agent, body).await
+    record::record(ctx, state, task, agent, body).await?;
+    // Later turns on this backend need not find it out again.
+    if !was_by_commands && state.conv.turn(task).is_some_and(|turn| turn.main.is_cmd()) {
+        let why = refusal.unwrap_or_else(|| "several rounds in a row had no usable call".to_owned());
+        state.wiring.leases.use_commands(&backend, &why);
+    }
+    Ok(())
 }
 
 pub(super) async fn skill_finished(

@@ -59,6 +59,8 @@ struct Post {
     outcomes: Outcomes,
     /// The last value of its gauge `annie_backend_up`.
     published: Option<bool>,
+    /// Since when its turns are run by commands, and why: its model cannot use tools.
+    by_commands: Option<(Micros, String)>,
     /// How long its last rounds took, in milliseconds, oldest first.
     rounds: VecDeque<u64>,
 }
@@ -132,6 +134,7 @@ impl Leases {
             is_unreachable: false,
             outcomes: Outcomes::default(),
             published: None,
+            by_commands: None,
             rounds: VecDeque::new(),
         });
         let inner = Inner { posts: posts.collect(), ..Inner::default() };
@@ -317,9 +320,38 @@ impl Leases {
                 "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
                 "failures": post.health.row().failures, "trips": post.health.row().trips,
                 "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
+                "by_commands": post.by_commands.as_ref().map(|(at, why)| json!({"since": at, "why": why})),
             })
         })
         .unwrap_or(Value::Null)
+    }
+
+    // Interface
+
+    /// Whether turns on a backend are run by commands because its model cannot use tools.
+    pub(crate) fn is_by_commands(&self, backend: &str) -> bool {
+        let known = |at| self.with(at, |post| post.by_commands.is_some());
+        self.find(backend).and_then(known).unwrap_or(false)
+    }
+
+    /// Turns on a backend are run by commands from now on. Said once.
+    pub(crate) fn use_commands(&self, backend: &str, why: &str) {
+        const WHY_CHARS_MAX: usize = 300;
+        let now = self.clock.now();
+        let first = |post: &mut Post| {
+            let is_first = post.by_commands.is_none();
+            post.by_commands.get_or_insert_with(|| (now, why.chars().take(WHY_CHARS_MAX).collect()));
+            is_first
+        };
+        if self.find(backend).and_then(|at| self.with(at, first)).unwrap_or(false) {
+            metrics::counter!("annie_interface_fallbacks_total", "backend" => backend.to_owned()).increment(1);
+            tracing::warn!(
+                backend,
+                why,
+                "its model cannot use tools: turns on it are run by commands until the process ends; set interface = \"cmd\" \
+                 for this backend to begin with them"
+            );
+        }
     }
 
     // Gates

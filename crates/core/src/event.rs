@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     letter::{Letter, LetterLimits, LetterState, Strategy},
-    limits::TurnLimits,
+    limits::{MainInterface, TurnLimits},
     message::{Finish, ModelError, ModelReply, Repair, ToolCall, Usage},
     outcome::Outcome,
     receipt::Receipt,
@@ -302,6 +302,9 @@ pub struct AgentReport {
     /// The receipts of its effects: the turn does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
+    /// The numbers of things that its results named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<u64>,
 }
 
 impl AgentReport {
@@ -316,6 +319,7 @@ impl AgentReport {
             usage: Usage::default(),
             skills_run: Vec::new(),
             receipts: Vec::new(),
+            ids: Vec::new(),
         }
     }
 }
@@ -459,6 +463,13 @@ pub enum EventBody {
         round: u32,
         /// Why.
         error: ModelError,
+    },
+    /// The agent that answers the user calls skills in another way from its next round on.
+    InterfaceChanged {
+        /// Which way.
+        to: MainInterface,
+        /// Why.
+        reason: String,
     },
     /// A breaker let a run begin. Not written for `read` skills.
     SkillStarted {
@@ -644,6 +655,7 @@ impl EventBody {
             Self::RoundBegan { .. } => "round_began",
             Self::ModelReplied { .. } => "model_replied",
             Self::ModelFailed { .. } => "model_failed",
+            Self::InterfaceChanged { .. } => "interface_changed",
             Self::SkillStarted { .. } => "skill_started",
             Self::SkillFinished { .. } => "skill_finished",
             Self::AgentStarted { .. } => "agent_started",

@@ -3,7 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{event::Priority, letter::LetterLimits, outcome::Outcome};
+use crate::{
+    event::{Mode, Priority},
+    letter::LetterLimits,
+    outcome::Outcome,
+};
 
 /// How a sub-agent calls skills (ruling 1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +18,41 @@ pub enum SubAgentInterface {
     Cmd,
     /// The scoped `use_skill` tool.
     Json,
+}
+
+/// How the agent that answers the user calls skills (ruling 13).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MainInterface {
+    /// Tools, and commands from then on where a backend refuses tools or its model cannot use them.
+    #[default]
+    Auto,
+    /// Tools.
+    Tools,
+    /// Commands in fenced `cmd` blocks, as sub-agents write them. An orchestrator has no such form: its turns run as
+    /// `single_loop` then (ADR 0020).
+    Cmd,
+}
+
+impl MainInterface {
+    /// The word in settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tools => "tools",
+            Self::Cmd => "cmd",
+        }
+    }
+
+    /// The mode in which a turn of this mode runs.
+    #[must_use]
+    pub const fn mode(self, mode: Mode) -> Mode {
+        match (self, mode) {
+            (Self::Cmd, Mode::MultiAgent) => Mode::SingleLoop,
+            _ => mode,
+        }
+    }
 }
 
 /// What one turn may use up.
@@ -52,6 +91,8 @@ pub struct TurnLimits {
     pub response_tokens_reserve: u32,
     /// How sub-agents call skills.
     pub interface: SubAgentInterface,
+    /// How the agent that answers the user does.
+    pub main_interface: MainInterface,
     /// How long a task waits that is deferred by its hard deadline or after two failures, in milliseconds.
     pub defer_ms: u64,
     /// When dead letters are tried again and given up.
@@ -77,6 +118,7 @@ impl Default for TurnLimits {
             system_tokens_reserve: 1_000,
             response_tokens_reserve: 2_000,
             interface: SubAgentInterface::Cmd,
+            main_interface: MainInterface::Auto,
             defer_ms: 900_000,
             letters: LetterLimits::default(),
         }

@@ -350,6 +350,30 @@ impl ModelError {
         Self { kind, detail: detail.into(), retry_after_ms: None, after_first_token: false }
     }
 
+    /// Whether the endpoint says that its model, or the server as it was started, takes no tools.
+    #[must_use]
+    pub fn refuses_tools(&self) -> bool {
+        const NOT: [&str; 8] = [
+            "not support",
+            "n't support",
+            "unsupported",
+            "requires",
+            "not enabled",
+            "not available",
+            "not implemented",
+            "that support tool",
+        ];
+        let may_say_so = matches!(
+            self.kind,
+            ModelErrorKind::InvalidRequest | ModelErrorKind::Unavailable | ModelErrorKind::Protocol
+        );
+        let said = self.detail.to_lowercase();
+        let says_so = may_say_so
+            && (said.contains("tool") || said.contains("function call"))
+            && NOT.iter().any(|n| said.contains(n));
+        says_so || self.kind == ModelErrorKind::ToolsUnsupported
+    }
+
     /// Whether the same call may work later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

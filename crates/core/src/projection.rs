@@ -230,6 +230,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Cancelled { text } => vec![moved(TaskState::Cancelled, None), said(text)],
         EventBody::Joined { .. }
         | EventBody::ModelFailed { .. }
+        | EventBody::InterfaceChanged { .. }
         | EventBody::RoundBegan { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }

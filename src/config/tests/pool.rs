@@ -1,8 +1,8 @@
 //! Backends of both kinds, rules and deadlines: every key, where it goes, and what is said of one that does not fit.
 
 use annie_core::{
-    event::Priority,
-    limits::{Deadline, Deadlines},
+    event::{Mode, Priority},
+    limits::{Deadline, Deadlines, MainInterface},
     route::{BackendFacts, Cost, Privacy, RateWindow, RouteMode, default_rules},
 };
 use annie_llm::CommandConfig;
@@ -33,7 +33,7 @@ fn facts(text: &str) -> BackendFacts {
 fn what_a_backend_can_do_reaches_the_pool() {
     let more = "slots = 2\ncapabilities = [\"git\", \"web\"]\nprivacy = \"local\"\ncontext_tokens_max = 9000\n\
                 window = { requests_max = 60, window_ms = 1000, reserve = 5 }\ncalled = [\"Big One\"]\n\
-                price = { input = 1.0, output = 2.5 }";
+                price = { input = 1.0, output = 2.5 }\nmode = \"single_loop\"\ninterface = \"cmd\"";
     let wanted = BackendFacts {
         name: "a".into(),
         capabilities: ["git", "web"].map(str::to_owned).into(),
@@ -43,6 +43,8 @@ fn what_a_backend_can_do_reaches_the_pool() {
         cost: Some(Cost { input_usd: 1.0, output_usd: 2.5 }),
         window: Some(RateWindow { requests_max: 60, window_ms: 1_000, reserve: 5 }),
         called: vec!["Big One".into()],
+        mode: Some(Mode::SingleLoop),
+        interface: Some(MainInterface::Cmd),
         acts: false,
     };
     assert_eq!(facts(&server(more)), wanted);

@@ -7,9 +7,21 @@ use super::{COMMAND_BYTES_MAX, COMMANDS_MAX, CommandError, lex, start_of};
 /// go on. A command that is too long stands as an error in its place; if there are too many, the last entry says so.
 #[must_use]
 pub fn extract(reply: &str) -> Vec<Result<String, CommandError>> {
+    extract_for(reply, &|_| false)
+}
+
+/// The same for a model, which also writes commands in blocks of a shell, of no language or of one line, or without any
+/// block. That counts where every line begins with the name of one of its skills. What stands in its thinking never does.
+#[must_use]
+pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<String, CommandError>> {
+    let reply = without_thinking(reply);
+    let mut blocks: Vec<String> = blocks(&reply).into_iter().filter_map(|b| b.of_commands(is_skill)).collect();
+    if blocks.is_empty() {
+        blocks.extend(bare(&reply, is_skill));
+    }
     let mut found = Vec::new();
     let mut count = 0;
-    for block in blocks(reply) {
+    for block in blocks {
         for command in commands(&block) {
             count += 1;
             if count > COMMANDS_MAX {
@@ -48,27 +60,112 @@ fn commands(block: &str) -> Vec<&str> {
     commands
 }
 
-/// The insides of all `cmd` blocks, without the fence's indentation and with plain line ends.
-fn blocks(reply: &str) -> Vec<String> {
+/// Words for a shell behind a fence.
+const SHELLS: [&str; 12] =
+    ["", "bash", "sh", "shell", "zsh", "console", "terminal", "command", "commands", "text", "plaintext", "plain"];
+
+/// The inside of a block.
+struct Block {
+    /// It is one of commands, whatever they are.
+    is_cmd: bool,
+    text: String,
+}
+
+impl Block {
+    /// Its text, if it is one of commands.
+    fn of_commands(self, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
+        let is = self.is_cmd || all_are(&self.text, |line| is_skill(first_word(line)));
+        is.then_some(self.text)
+    }
+}
+
+/// Whether a text has commands, and each of them is one of these.
+fn all_are(text: &str, is_one: impl Fn(&str) -> bool) -> bool {
+    let all = commands(text);
+    !all.is_empty() && all.into_iter().all(is_one)
+}
+
+/// The name that a command begins with, behind what documentation puts before it.
+fn first_word(line: &str) -> &str {
+    let line = line.trim_start_matches("$ ").trim_start();
+    let line = line.strip_prefix("cmd ").unwrap_or(line).trim_start();
+    line.split(|c: char| c.is_whitespace() || c == '{' || c == '(').next().unwrap_or_default()
+}
+
+/// A reply that is nothing but commands without a block. Their arguments must read as such, since a report may begin with
+/// the name of a skill too.
+fn bare(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
+    let is_command = |line: &str| {
+        let name = first_word(line);
+        let at = line.find(name).unwrap_or_default() + name.len();
+        let rest = line[at..].trim_start();
+        let assigned = rest.split_once('=').is_some_and(|(key, _)| lex::is_name(key));
+        let reads = rest.is_empty() || assigned || rest.starts_with(['{', '(']) || rest.starts_with("--");
+        let dashed = rest.starts_with(['\u{2014}', '\u{2013}']);
+        name.contains('.') && is_skill(name) && (reads || dashed)
+    };
+    let text: String = reply.lines().map(|line| format!("{}\n", line.trim().trim_matches('`'))).collect();
+    all_are(&text, is_command).then_some(text)
+}
+
+/// A reply without what its model thought aloud. An end without a beginning ends what began before the reply.
+fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
+    const TAGS: [&str; 5] = ["think", "thinking", "thought", "reasoning", "reflection"];
+    if !reply.contains('<') {
+        return reply.into();
+    }
+    let mut text = reply.to_owned();
+    for tag in TAGS {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        loop {
+            let lower = text.to_ascii_lowercase();
+            let (from, to) = (lower.find(&open), lower.find(&close));
+            let range = match (from, to) {
+                (None, None) => break,
+                (None, Some(to)) => 0..to + close.len(),
+                (Some(from), Some(to)) if to < from => 0..to + close.len(),
+                (Some(from), Some(to)) => from..to + close.len(),
+                (Some(from), None) => from..text.len(),
+            };
+            text.replace_range(range, "");
+        }
+    }
+    text.into()
+}
+
+/// The insides of all blocks that may be of commands, without the fence's indentation and with plain line ends.
+fn blocks(reply: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let mut open: Option<(Fence<'_>, Option<String>)> = None;
+    let mut open: Option<(Fence<'_>, Option<Block>)> = None;
     for line in reply.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
         match &mut open {
-            None => open = Fence::of(line).map(|fence| (fence, fence.first_line().map(str::to_owned))),
+            None => match one_line(line) {
+                Some(block) => blocks.push(block),
+                None => open = Fence::of(line).map(|fence| (fence, fence.block())),
+            },
             Some((fence, block)) if fence.closed_by(line) => {
                 blocks.extend(block.take());
                 open = None;
             }
             Some((fence, Some(block))) => {
-                block.push_str(fence.unindent(line));
-                block.push('\n');
+                block.text.push_str(fence.unindent(line));
+                block.text.push('\n');
             }
             Some((_, None)) => {}
         }
     }
     blocks.extend(open.and_then(|(_, block)| block));
     blocks
+}
+
+/// A block that is opened and closed on one line. It counts like one of a shell, also if its word is `cmd`: in the middle of
+/// prose such a line shows what a command looks like.
+fn one_line(line: &str) -> Option<Block> {
+    let inner = line.trim().strip_prefix("```")?.strip_suffix("```").filter(|inner| !inner.contains('`'))?;
+    let (word, rest) = inner.split_once(char::is_whitespace).unwrap_or(("", inner));
+    let is_word = word.eq_ignore_ascii_case("cmd") || SHELLS.iter().any(|shell| word.eq_ignore_ascii_case(shell));
+    Some(Block { is_cmd: false, text: if is_word { rest } else { inner }.trim().to_owned() })
 }
 
 #[derive(Clone, Copy)]
@@ -89,11 +186,13 @@ impl<'a> Fence<'a> {
         is_fence.then_some(Self { marker, len, indent: line.len() - text.len(), info: info.trim() })
     }
 
-    /// What a `cmd` block begins with: what follows the word on the fence's own line, mostly nothing.
-    fn first_line(&self) -> Option<&'a str> {
+    /// What a block begins with that may be of commands: what follows the word on the fence's own line, mostly nothing.
+    fn block(&self) -> Option<Block> {
         let end = self.info.find(char::is_whitespace).unwrap_or(self.info.len());
         let (word, rest) = self.info.split_at(end);
-        word.eq_ignore_ascii_case("cmd").then_some(rest)
+        let is_cmd = word.eq_ignore_ascii_case("cmd");
+        let is_shell = SHELLS.iter().any(|shell| word.eq_ignore_ascii_case(shell));
+        (is_cmd || is_shell).then(|| Block { is_cmd, text: rest.to_owned() })
     }
 
     fn closed_by(&self, line: &str) -> bool {

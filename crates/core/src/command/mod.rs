@@ -4,6 +4,7 @@
 //! flags, [`resolve`] checks it against the skills as they are. Models write commands from memory, so the grammar forgives
 //! what cannot be misunderstood, and every refusal names the flag and shows the right usage: the model corrects itself.
 
+mod draft;
 mod extract;
 mod lex;
 mod parse;
@@ -11,7 +12,8 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-pub use extract::extract;
+pub use draft::DraftFilter;
+pub use extract::{extract, extract_for};
 pub use lex::quote;
 pub use parse::{Parsed, parse};
 pub use resolve::{Resolution, resolve};

@@ -107,6 +107,38 @@ fn commands_are_found_in_every_kind_of_fence_and_nowhere_else() {
 }
 
 #[test]
+fn commands_of_other_blocks_and_bare_lines_count_where_every_line_is_one() {
+    let known = |name: &str| matches!(name, "a.b" | "c.d" | "review");
+    let table: &[(&str, &[&str])] = &[
+        ("```bash\na.b --x 1\nc.d\n```", &["a.b --x 1", "c.d"]),
+        ("Here:\n```\na.b --x 1\n```", &["a.b --x 1"]),
+        ("```sh\n$ a.b --x 1\n```", &["$ a.b --x 1"]),
+        ("```bash\na.b --x 1\nls -l\n```", &[]),
+        ("```python\na.b\n```", &[]),
+        ("```cmd a.b --x 1```", &["a.b --x 1"]),
+        ("```a.b --x 1```", &["a.b --x 1"]),
+        ("```cmd x.y --x 1```", &[]),
+        ("a.b --x 1\n\ncmd c.d", &["a.b --x 1", "cmd c.d"]),
+        ("`a.b --x 1`", &["a.b --x 1"]),
+        ("a.b {\"x\": 1}", &["a.b {\"x\": 1}"]),
+        ("I ran this:\na.b --x 1", &[]),
+        ("a.b was run and created 3 things.", &[]),
+        ("review", &[]),
+        ("````markdown\n```\na.b\n```\n````", &[]),
+        ("<think>\n```cmd\na.b --x wrong\n```\n</think>\n```cmd\na.b --x right\n```", &["a.b --x right"]),
+        ("Let me think. ```cmd\na.b\n```</think>Done.", &[]),
+        ("<thinking>never closed\n```cmd\na.b\n```", &[]),
+        ("Well.\n<think>hm</think>\na.b", &[]),
+        ("<think>hm</think>\na.b", &["a.b"]),
+    ];
+    for (reply, want) in table {
+        let found: Vec<String> =
+            extract_for(reply, &known).into_iter().map(|c| c.unwrap_or_else(|e| format!("error: {e}"))).collect();
+        assert_eq!(found, *want, "{reply:?}");
+    }
+}
+
+#[test]
 fn text_after_an_open_quote_never_becomes_a_command() {
     let found = texts("```cmd\na.b\nnotes.create --body \"broken\ntasks.delete --id 1\n```\n```cmd\nc.d\n```");
     assert_eq!(found, ["a.b", "notes.create --body \"broken\ntasks.delete --id 1", "c.d"]);
@@ -348,6 +380,9 @@ proptest! {
     #[test]
     fn no_mix_of_the_grammars_own_characters_panics(text in "[a-z.\"'“”‘’\\\\\n\r\t =`~#$-]{0,120}") {
         for command in extract(&format!("```cmd\n{text}\n```\n{text}")).into_iter().flatten() {
+            let _ = resolve(&command, &skills(), None);
+        }
+        for command in extract_for(&format!("<think>{text}</think>{text}"), &|_| true).into_iter().flatten() {
             let _ = resolve(&command, &skills(), None);
         }
     }

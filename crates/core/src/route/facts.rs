@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{event::Mode, limits::MainInterface};
+
 /// Where a backend's work is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,6 +76,10 @@ pub struct BackendFacts {
     pub window: Option<RateWindow>,
     /// What users call it when they ask for it by name: `claude`.
     pub called: Vec<String>,
+    /// How turns run whose rounds it is meant for, where neither the user nor the caller says; nothing means the general mode.
+    pub mode: Option<Mode>,
+    /// How the agent that answers the user calls skills there; nothing means the general setting.
+    pub interface: Option<MainInterface>,
     /// It works by itself, as a command-line agent does: it is given one task instead of the conversation, and as its work
     /// may have effects outside, it is never asked a second time once it has begun.
     pub acts: bool,
@@ -90,6 +96,8 @@ impl Default for BackendFacts {
             cost: None,
             window: None,
             called: Vec::new(),
+            mode: None,
+            interface: None,
             acts: false,
         }
     }

@@ -69,7 +69,7 @@ impl AgentRun {
         let (mut broken, mut repeated) = (false, false);
         for call in calls {
             let mut next = OpenCall::new(call);
-            if broken && self.kind.is_cmd() {
+            if broken && self.is_cmd() {
                 next.result = Some(NOT_RUN.to_owned());
             } else if let Some(done) = self.done_already(&next) {
                 next.result = Some(done);
@@ -131,11 +131,13 @@ impl AgentRun {
         !is_error
     }
 
-    /// In `single_loop` and `direct` every tool call counts (S0 5.1), for sub-agents skill runs only: help is free.
+    /// In `single_loop` and `direct` every tool call counts (S0 5.1), of commands skill runs only: help is free.
     const fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Skill(_) => true,
-            Action::Answer { .. } => matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct)),
+            Action::Answer { .. } => {
+                !self.by_commands && matches!(self.kind, RunKind::Main(Mode::SingleLoop | Mode::Direct))
+            }
             Action::Dispatch(_) | Action::Collect { .. } | Action::Caller => false,
         }
     }
@@ -155,7 +157,7 @@ impl AgentRun {
             return false;
         }
         let advice = self.advise(outcome);
-        let kind = self.kind;
+        let kind = (!self.is_cmd()).then_some(self.kind);
         let Some(open) = self.awaited(intent) else { return false };
         let text = in_its_language(open, kind, outcome);
         let mut shown = clip(&text, bytes_max).into_owned();
@@ -165,6 +167,7 @@ impl AgentRun {
         open.result = Some(with_warning(shown, open.warning.as_deref()));
         let has_effect = open.has_effect();
         let (skill, arguments) = guarded(&open.call);
+        self.provenance.result(&skill, outcome);
         self.guard.record(&skill, &arguments, Some(&text), false);
         self.ran.push(match outcome.status {
             Status::Success => skill.clone(),
@@ -185,7 +188,7 @@ impl AgentRun {
                 self.undone.push(format!("{skill}: {line}"));
             }
         }
-        if self.kind.is_cmd() && !outcome.status.is_ok() {
+        if self.is_cmd() && !outcome.status.is_ok() {
             self.skip_the_rest();
         }
         true
@@ -242,10 +245,10 @@ impl AgentRun {
 }
 
 /// A result's text for the model. Skills speak of flags; an agent that calls them with JSON hears of arguments, and is shown
-/// its own call to correct.
-fn in_its_language(open: &OpenCall, kind: RunKind, outcome: &Outcome) -> String {
+/// its own call to correct. `kind` is nothing where it writes commands.
+fn in_its_language(open: &OpenCall, kind: Option<RunKind>, outcome: &Outcome) -> String {
     let planned = open.planned().filter(|_| outcome.error_type.as_deref() == Some("invalid_arguments"));
-    let Some(planned) = planned.filter(|_| !kind.is_cmd()) else { return outcome.to_llm_string() };
+    let (Some(planned), Some(kind)) = (planned, kind) else { return outcome.to_llm_string() };
     let said = outcome.data.split("\nUsage: ").next().unwrap_or_default();
     let names = said.split(' ').map(|word| match word.strip_prefix("--") {
         Some(flag) => {

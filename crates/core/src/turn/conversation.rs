@@ -9,7 +9,9 @@ use super::{
     directive::Directive,
     inbox,
     inbox::{Joined, Order, Pending},
-    opening, report, request,
+    opening,
+    provenance::Provenance,
+    report, request,
     run::{AgentRun, RunKind},
     sub::SubTurn,
 };
@@ -18,7 +20,7 @@ use crate::{
     event::{Event, EventBody, Inbound, Mode, Priority, PromptFacts},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     letter::Strategy,
-    limits::TurnLimits,
+    limits::{MainInterface, TurnLimits},
     message::{Message, ModelRequest},
     plan::{NodeState, Plan},
     receipt::Receipt,
@@ -27,7 +29,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 4;
+pub const STATE_VERSION: u16 = 5;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -200,6 +202,9 @@ pub struct Conversation {
     pub turns: Vec<Turn>,
     /// The last turn, if it paused at a limit.
     pub paused: Option<Paused>,
+    /// What its turns were told: see [`Provenance`].
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub known: Provenance,
     /// When skills were called, oldest first: the sliding window.
     pub window: VecDeque<Micros>,
     /// The tasks that ended last, oldest first.
@@ -239,6 +244,7 @@ impl Conversation {
             owed: VecDeque::new(),
             turns: Vec::new(),
             paused: None,
+            known: Provenance::default(),
             window: VecDeque::new(),
             finished: VecDeque::new(),
             free_from: [Micros(0); Lane::ALL.len()],
@@ -324,11 +330,14 @@ impl Conversation {
         if self.history.is_empty() {
             opening::seed_history(&mut self.history, &inbound.preamble, inbound.private);
         }
+        self.known.preamble(&inbound.preamble);
         inbound.preamble.clear();
         let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
+        let mode = limits.main_interface.mode(mode);
         let frames = Frames::of(task);
-        let fixed_tokens = request::fixed_tokens(mode, facts);
+        let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
+        let fixed_tokens = request::fixed_tokens(mode, by_commands, facts);
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
             // It is not kept twice.
             Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
@@ -339,6 +348,11 @@ impl Conversation {
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         main.known = opening.receipts;
         main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
+        main.provenance = self.known.clone();
+        main.provenance.begin(&inbound, facts, &main.messages);
+        if by_commands {
+            main.begin_with_commands(mode, usize::MAX);
+        }
         self.turns.push(Turn {
             task,
             inbound,
@@ -394,6 +408,7 @@ impl Conversation {
             if matches!(body, EventBody::Answered { .. }) {
                 turn.did_not_wait();
             }
+            self.known.learn(turn.main.provenance.ids());
             let private = turn.inbound.private;
             let answer = report::remembered(&turn, body, text);
             self.history.push(Exchange { user: turn.inbound.text, answer, private });

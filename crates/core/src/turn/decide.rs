@@ -125,6 +125,7 @@ impl Turn {
             usage: run.map(|r| r.usage).unwrap_or_default(),
             skills_run: run.map(|r| r.ran.clone()).unwrap_or_default(),
             receipts: run.map(|r| r.receipts.clone()).unwrap_or_default(),
+            ids: run.map(|r| r.provenance.found()).unwrap_or_default(),
             ..AgentReport::bare(status, result)
         };
         Decision { task: self.task, agent, body: EventBody::AgentReported { report } }
@@ -161,6 +162,9 @@ impl Turn {
             }));
         }
         if let Some(body) = self.main.interrupted() {
+            return Some(self.main(body));
+        }
+        if let Some(body) = self.change_of_interface() {
             return Some(self.main(body));
         }
         if self.deferral.is_due {

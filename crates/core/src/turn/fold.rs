@@ -29,7 +29,7 @@ impl Turn {
             (self.main.calls_max, self.main.calls_note) =
                 opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         }
-        let calls = self.take(at, agent, body);
+        let calls = self.take(at, window_used, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
             self.tell();
         }
@@ -49,6 +49,7 @@ impl Turn {
             self.inbound.text.push_str("\n\n");
             self.inbound.text.push_str(&inbound.text);
             self.main.user_adds(&format!("[The user adds, while you work on this:]\n{}", inbound.text));
+            self.main.provenance.said(&inbound.text);
             self.told.push(task);
         }
         for note in std::mem::take(&mut self.notes) {
@@ -56,7 +57,7 @@ impl Turn {
         }
     }
 
-    fn take(&mut self, at: Micros, agent: &AgentId, body: &EventBody) -> u32 {
+    fn take(&mut self, at: Micros, window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
         match body {
             // What was held back meanwhile has no deadlines.
             EventBody::DeadlinePassed { .. } if self.suspended => {}
@@ -70,6 +71,7 @@ impl Turn {
                 self.aside = true;
             }
             EventBody::Retried { strategy, reason } => self.retry(*strategy, reason, at),
+            EventBody::InterfaceChanged { .. } => self.speak_commands(window_used),
             EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
             EventBody::AgentReported { report } => return self.agent_reported(agent, report),
             EventBody::ResultsGiven => self.give_results(),
@@ -225,6 +227,8 @@ impl Turn {
             return 0;
         }
         self.runs.remove(agent);
+        self.main.provenance.learn(report.ids.iter().copied());
+        self.main.provenance.quote(&report.result);
         self.settle();
         self.plan.node(agent).map_or(0, Node::charged)
     }

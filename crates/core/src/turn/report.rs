@@ -225,12 +225,22 @@ impl Progress {
         ];
         for (heading, items) in lists.into_iter().filter(|(_, items)| !items.is_empty()) {
             let _ = write!(text, "\n\n{heading}");
-            for item in items {
+            for item in grouped(items) {
                 let _ = write!(text, "\n- {item}");
             }
         }
         text
     }
+}
+
+/// Each line once, with how often it came.
+fn grouped(items: &[String]) -> Vec<String> {
+    let is_first = |at: usize| !items[..at].contains(&items[at]);
+    let times = |item: &String| items.iter().filter(|other| *other == item).count();
+    let firsts = items.iter().enumerate().filter(|(at, _)| is_first(*at));
+    firsts
+        .map(|(_, item)| if times(item) > 1 { format!("{item} ({} times)", times(item)) } else { item.clone() })
+        .collect()
 }
 
 /// A model failure in the user's words; the code is the stable word for programs.

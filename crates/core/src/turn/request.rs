@@ -3,21 +3,22 @@
 use super::{caller, conversation::Turn, sub::SubTurn};
 use crate::{
     caller::CallOptions,
-    context::{agent_system, main_system, main_tools, scoped_use_skill, tokens},
+    context::{agent_system, main_system, main_system_cmd, main_tools, scoped_use_skill, tokens},
     event::{Mode, PromptFacts},
     ids::ConversationId,
     limits::SubAgentInterface,
-    message::ModelRequest,
+    message::{ModelRequest, SystemPart, ToolDef},
     skill::SkillSet,
 };
 
 pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet) -> ModelRequest {
+    let (system, tools) = prompt(turn.mode, turn.main.is_cmd(), &turn.facts);
     let mut request = ModelRequest {
         model: None,
-        system: main_system(turn.mode, &turn.facts),
+        system,
         messages: turn.main.messages.clone(),
         stable_messages: turn.main.stable,
-        tools: main_tools(turn.mode, &turn.facts),
+        tools,
         skill_names: skills.for_model().map(|skill| skill.name.clone()).collect(),
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: conversation.to_string(),
@@ -28,12 +29,16 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
     request
 }
 
-/// What a turn's system prompt and tools take up, about.
-pub(super) fn fixed_tokens(mode: Mode, facts: &PromptFacts) -> u32 {
-    let system = main_system(mode, facts).iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);
-    let tools = main_tools(mode, facts)
-        .into_iter()
-        .map(|t| tokens(t.name.len() + t.description.len() + t.parameters.to_string().len()));
+/// What stands before the messages of the agent that answers the user. By commands it has no tools.
+fn prompt(mode: Mode, by_commands: bool, facts: &PromptFacts) -> (Vec<SystemPart>, Vec<ToolDef>) {
+    if by_commands { (main_system_cmd(facts), Vec::new()) } else { (main_system(mode, facts), main_tools(mode, facts)) }
+}
+
+/// What that takes up, about.
+pub(super) fn fixed_tokens(mode: Mode, by_commands: bool, facts: &PromptFacts) -> u32 {
+    let (system, tools) = prompt(mode, by_commands, facts);
+    let system = system.iter().map(|part| tokens(part.text.len())).fold(0, u32::saturating_add);
+    let tools = tools.into_iter().map(|t| tokens(t.name.len() + t.description.len() + t.parameters.to_string().len()));
     tools.fold(system, u32::saturating_add)
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::truth;
+use super::{provenance::Provenance, truth};
 use crate::{
     context::{Frames, clip, escape},
-    event::{EventBody, Mode, PlannedSkill, ResolvedCall},
+    event::{Action, EventBody, Mode, PlannedSkill, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
@@ -48,9 +48,8 @@ pub enum RunKind {
 }
 
 impl RunKind {
-    /// Whether it writes commands, whose calls run one after the other (S0 15.4).
-    #[must_use]
-    pub const fn is_cmd(self) -> bool {
+    /// Whether a sub-agent of this kind writes commands.
+    const fn is_cmd(self) -> bool {
         matches!(self, Self::Sub(SubAgentInterface::Cmd))
     }
 }
@@ -240,6 +239,15 @@ pub struct AgentRun {
     /// The tags in which it is shown results.
     #[serde(default, skip_serializing_if = "Frames::is_empty")]
     pub(super) frames: Frames,
+    /// The agent that answers the user, writing commands instead of calling tools.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) by_commands: bool,
+    /// What it was told that it did not say itself.
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
+    /// Rounds in a row whose calls were all mistakes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) unusable_rounds: u32,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -284,6 +292,9 @@ impl AgentRun {
             finish: Finish::Stop,
             declined: false,
             frames: Frames::default(),
+            by_commands: false,
+            provenance: Provenance::default(),
+            unusable_rounds: 0,
             nudged: false,
             wrapping_up: false,
         }
@@ -293,6 +304,12 @@ impl AgentRun {
     #[must_use]
     pub fn with_frames(self, frames: Frames) -> Self {
         Self { frames, ..self }
+    }
+
+    /// Whether it writes commands, whose calls run one after the other (S0 15.4).
+    #[must_use]
+    pub const fn is_cmd(&self) -> bool {
+        self.by_commands || self.kind.is_cmd()
     }
 
     /// How it ended, if it has.
@@ -377,6 +394,8 @@ impl AgentRun {
             return;
         }
         self.cut = None;
+        let is_mistake = |c: &ResolvedCall| matches!(c.action, Action::Answer { is_error: true, .. });
+        self.unusable_rounds = if calls.iter().all(is_mistake) { self.unusable_rounds.saturating_add(1) } else { 0 };
         self.messages.push(self.as_message(text, calls, reply.provider_state));
         if self.wrapping_up {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
@@ -389,8 +408,8 @@ impl AgentRun {
     /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.
     fn as_message(&self, text: &str, calls: &[ResolvedCall], provider_state: Option<&Value>) -> Message {
         let said = clip(text, SAID_BYTES_MAX).into_owned();
-        if self.kind.is_cmd() {
-            return Message::assistant(if said.trim().is_empty() { "[a tool call]".to_owned() } else { said });
+        if self.is_cmd() {
+            return Message::assistant(if said.trim().is_empty() { as_text("", calls) } else { said });
         }
         if !calls.iter().all(|c| is_sendable(&c.name)) {
             return Message::assistant(as_text(&said, calls));
@@ -430,7 +449,7 @@ impl AgentRun {
             self.next_round();
         } else if self.has_done_nothing(&whole) && has_rounds && !self.declined && !self.told_to_act {
             self.told_to_act = true;
-            self.note(if self.kind.is_cmd() { ACT_CMD } else { ACT_JSON });
+            self.note(if self.is_cmd() { ACT_CMD } else { ACT_JSON });
             self.next_round();
         } else {
             self.end(Ending::Said(whole));
@@ -513,7 +532,7 @@ impl AgentRun {
 
     /// Skill runs without a result that may be under way now: of commands only the first.
     pub fn wanted_skills(&self) -> impl Iterator<Item = (&OpenCall, &PlannedSkill)> {
-        let at_once = if self.kind.is_cmd() { 1 } else { usize::MAX };
+        let at_once = if self.is_cmd() { 1 } else { usize::MAX };
         self.open_calls()
             .iter()
             .filter(|o| o.result.is_none())
@@ -558,7 +577,7 @@ impl AgentRun {
 
     pub(super) fn hand_over(&mut self, calls: &[OpenCall]) {
         let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
-        if self.kind.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
+        if self.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
             let shown = |(call, text): (&ResolvedCall, &str)| {
                 self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text)
             };

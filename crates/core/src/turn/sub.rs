@@ -57,10 +57,15 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
         calls_note: format!("Reached the tool call limit ({calls})."),
         result_bytes_max: limits.result_bytes_max(),
     };
-    let mut run = AgentRun::new(spec.agent.clone(), RunKind::Sub(limits.interface), vec![mission], 0, run_limits)
-        .with_frames(frames);
+    let kind = RunKind::Sub(limits.interface);
+    let mut run = AgentRun::new(spec.agent.clone(), kind, vec![mission], 0, run_limits).with_frames(frames);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
     run.known = turn.plan.receipts().cloned().collect();
+    // Its mission's numbers count only where they were named to whoever wrote it.
+    run.provenance = turn.main.provenance.inherited();
+    for (_, report) in turn.plan.dependencies(spec) {
+        run.provenance.quote(&report.result);
+    }
     run
 }
 
@@ -120,6 +125,7 @@ impl SubTurn {
             usage: self.run.usage,
             skills_run: self.run.ran.clone(),
             receipts: self.run.receipts.clone(),
+            ids: self.run.provenance.found(),
         }
     }
 

@@ -9,6 +9,8 @@ mod deadlines;
 mod dispatching;
 mod faults;
 mod growth;
+mod guesses;
+mod interfaces;
 mod lanes;
 mod late;
 mod limits;

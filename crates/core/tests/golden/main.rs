@@ -3,7 +3,7 @@
 //! more fields since, with those filled in. `event_v1/least` holds kinds with only the fields that version 1 always wrote:
 //! it must be read. These files are never changed; a new version gets a new folder.
 //!
-//! `state_v4` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
+//! `state_v5` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
 //! comes to be another one needs a new version, and its own folder.
 
 // A test says what went wrong by panicking, in its helpers too.
@@ -21,7 +21,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// All kinds. Does not compile when one is added, until it stands here and so must have a file.
-const fn kinds(body: &EventBody) -> [&'static str; 25] {
+const fn kinds(body: &EventBody) -> [&'static str; 26] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -29,6 +29,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 25] {
         | EventBody::RoundBegan { .. }
         | EventBody::ModelReplied { .. }
         | EventBody::ModelFailed { .. }
+        | EventBody::InterfaceChanged { .. }
         | EventBody::SkillStarted { .. }
         | EventBody::SkillFinished { .. }
         | EventBody::AgentStarted { .. }
@@ -54,6 +55,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 25] {
             "round_began",
             "model_replied",
             "model_failed",
+            "interface_changed",
             "skill_started",
             "skill_finished",
             "agent_started",
@@ -182,8 +184,8 @@ fn folded() -> Conversation {
 
 #[test]
 fn a_snapshot_is_read_and_is_what_its_events_fold_to_or_has_another_version() {
-    let [(name, golden)] = &files("state_v4")[..] else { panic!("one file of a state") };
-    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 4), "a new version needs a folder of its own");
+    let [(name, golden)] = &files("state_v5")[..] else { panic!("one file of a state") };
+    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 5), "a new version needs a folder of its own");
     let now = serde_json::to_value(folded()).unwrap();
     assert_eq!(&now, golden, "the fold is the same, or STATE_VERSION is raised: {now:#}");
     let read: Conversation = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));

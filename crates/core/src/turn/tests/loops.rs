@@ -6,7 +6,10 @@ use super::{
     script::{agent, cmd, collect, dispatch, tool, use_skill},
     world::World,
 };
-use crate::event::{Mode, ReportStatus};
+use crate::{
+    event::{Mode, ReportStatus},
+    limits::{MainInterface, TurnLimits},
+};
 
 fn search() -> crate::message::ToolCall {
     use_skill("1", "tasks.search", &json!({"query": "x"}))
@@ -80,9 +83,15 @@ fn a_sub_agent_that_goes_in_circles_fails_and_its_commands_behind_the_block_are_
     assert!(report.result.starts_with("The same call came up again and again"), "{}", report.result);
 }
 
+/// Tools and nothing else: after two rounds of mistakes a turn would go on by commands.
+fn by_tools() -> World {
+    let limits = TurnLimits { main_interface: MainInterface::Tools, ..TurnLimits::default() };
+    World::with(Mode::SingleLoop, limits)
+}
+
 #[test]
 fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
-    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut w = by_tools();
     w.say("Do it");
     for n in 0..4 {
         w.replies("", &[use_skill("1", "tasks.create", &json!({"titel": n.to_string()}))]);
@@ -96,7 +105,7 @@ fn wrong_arguments_three_times_are_not_called_a_tool_that_does_not_exist() {
 
 #[test]
 fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_arguments() {
-    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut w = by_tools();
     let task = w.say("Do it");
     let invented = |n: u32| tool("1", "web_search", &json!({"q": n}));
     for n in 0..3 {
@@ -111,7 +120,7 @@ fn a_tool_that_does_not_exist_is_blocked_after_three_calls_whatever_its_argument
 
 #[test]
 fn unknown_names_in_a_row_are_blocked_after_three_whatever_they_are() {
-    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut w = by_tools();
     let task = w.say("Do it");
     w.replies("", &[tool("1", "web_search", &json!({}))]);
     w.replies("", &[use_skill("1", "web.find", &json!({}))]);
@@ -149,6 +158,25 @@ fn the_same_call_many_times_in_one_reply_is_run_once() {
     assert_eq!((results.len(), results[0].as_str()), (5, "Created task #1."));
     assert!(results[1..].iter().all(|r| r.starts_with("[same call]")), "{results:?}");
     assert_eq!(w.turn().main.calls_used, 1);
+}
+
+#[test]
+fn a_flood_of_calls_is_cut_and_told_in_one_line() {
+    let mut w = by_tools();
+    let task = w.say("Do it");
+    let create = |n: u32| use_skill(&n.to_string(), "tasks.create", &json!({"title": n.to_string()}));
+    w.replies("", &(0..58).map(create).collect::<Vec<_>>());
+    for n in 0..10 {
+        w.main_skill(&format!("created {n}"));
+    }
+    let (kind, text) = w.ending(task);
+    assert_eq!(kind, "paused");
+    assert!(text.contains("- tasks.create (tool call limit reached) (22 times)"), "{text}");
+    assert_eq!(
+        text.matches("tool call limit reached").count(),
+        2,
+        "the call that tells of the rest, and the group: {text}"
+    );
 }
 
 #[test]

@@ -21,6 +21,11 @@ fn called(mode: Mode, call: ToolCall) -> World {
     w
 }
 
+/// The text of a result, in its frame if its call could not be sent back as a call.
+fn unframed(result: &str) -> String {
+    framed(result, "result").first().map_or_else(|| result.to_owned(), |frame| frame.text.clone().into_owned())
+}
+
 #[test]
 fn a_call_named_like_a_skill_runs_the_skill() {
     let meant = [("tasks.create".to_owned(), json!({"title": "milk"}))];
@@ -61,7 +66,7 @@ fn an_orchestrator_that_calls_a_skill_is_given_the_dispatch_to_copy() {
     ] {
         let w = called(Mode::MultiAgent, call);
         let result = w.results().remove(0);
-        let told = result.split("\n").last().unwrap();
+        let told = unframed(&result);
         let want = r#"tasks.create is a skill, not a tool. Call: dispatch_agent {"agent_id":"a1","mission":"Run tasks.create --title \"Buy milk\"","skills":["tasks.create"]} and then get_agent_results {}"#;
         assert_eq!(told, format!("Error: {want}"));
     }
@@ -70,7 +75,7 @@ fn an_orchestrator_that_calls_a_skill_is_given_the_dispatch_to_copy() {
 #[test]
 fn errors_of_json_calls_are_in_json_and_hold_the_whole_call() {
     let w = called(Mode::SingleLoop, tool("1", "tasks.create", &json!({"due": "tomorrow", "colour": "red"})));
-    let told = w.results().remove(0);
+    let told = unframed(&w.results()[0]);
     assert!(told.contains("it has no argument \"colour\""), "{told}");
     assert!(
         told.ends_with(r#"use_skill {"skill":"tasks.create","arguments":{"due":"tomorrow","title":"…"}}"#),

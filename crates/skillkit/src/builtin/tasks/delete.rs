@@ -17,7 +17,7 @@ pub(crate) struct Delete;
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct Args {
     /// The task's number, as lists show it behind the #.
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1), extend("format" = "id"))]
     id: u64,
 }
 

@@ -1,0 +1,117 @@
+//! How the agent that answers the user calls skills, and the change from tools to commands where a backend's model cannot
+//! use tools (ruling 13).
+
+use serde_json::Value;
+
+use super::{
+    conversation::Turn,
+    opening,
+    run::{AgentRun, Ending, Phase, RunKind},
+};
+use crate::{
+    context::unescape,
+    event::{EventBody, Mode},
+    limits::MainInterface,
+    message::{Message, ToolCall},
+};
+
+/// After so many rounds in a row whose calls were all mistakes the model is taken for one that cannot use tools.
+const UNUSABLE_ROUNDS_MAX: u32 = 2;
+
+impl Turn {
+    /// The change to commands that follows from what the backend said or its model did.
+    pub(super) fn change_of_interface(&self) -> Option<EventBody> {
+        let may = self.limits.main_interface == MainInterface::Auto && !self.main.is_cmd() && !self.clock.hard_passed;
+        // What was dispatched belongs to an orchestrator, and in commands there is none. A caller's own tools stay tools.
+        if !may || !self.plan.nodes().is_empty() || self.inbound.thread().is_some() {
+            return None;
+        }
+        let reason = match &self.main.phase {
+            Phase::Ended(Ending::ModelFailed(error)) if error.refuses_tools() => {
+                format!("the backend refuses tools: {}", error.detail)
+            }
+            Phase::Thinking if self.main.unusable_rounds >= UNUSABLE_ROUNDS_MAX => {
+                format!("{UNUSABLE_ROUNDS_MAX} rounds in a row had no usable call")
+            }
+            Phase::Thinking | Phase::Acting(_) | Phase::Ended(_) => return None,
+        };
+        Some(EventBody::InterfaceChanged { to: MainInterface::Cmd, reason })
+    }
+
+    /// Goes on with commands.
+    pub(super) fn speak_commands(&mut self, window_used: u32) {
+        if self.main.is_cmd() || !self.plan.nodes().is_empty() {
+            return;
+        }
+        self.mode = MainInterface::Cmd.mode(self.mode);
+        let limits = opening::run_limits(self.mode, &self.limits, window_used);
+        self.main.rounds_max = self.main.rounds_max.max(limits.rounds_max);
+        (self.main.calls_max, self.main.calls_note) = (limits.calls_max, limits.calls_note);
+        self.main.speak_commands(self.mode);
+        if matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) {
+            self.main.again();
+        }
+    }
+}
+
+impl AgentRun {
+    /// Writes commands from now on. Calls of tools that did nothing are forgotten: they were mistakes, and would be taken for
+    /// examples. The others stay, as the commands that do the same.
+    fn speak_commands(&mut self, mode: Mode) {
+        let has_run = !(self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty());
+        self.begin_with_commands(mode, if has_run { usize::MAX } else { self.stable + 1 });
+    }
+
+    /// Writes commands. Calls of tools in its context become commands; from message `forget_from` on they are left out.
+    pub(super) fn begin_with_commands(&mut self, mode: Mode, forget_from: usize) {
+        (self.kind, self.by_commands, self.unusable_rounds) = (RunKind::Main(mode), true, 0);
+        for (at, message) in std::mem::take(&mut self.messages).into_iter().enumerate() {
+            if at < forget_from || !is_of_a_call(&message) {
+                self.push_as_command(message);
+            }
+        }
+        self.stable = self.stable.min(self.messages.len());
+    }
+
+    fn push_as_command(&mut self, message: Message) {
+        match message {
+            Message::Assistant { text, tool_calls, .. } if !tool_calls.is_empty() => {
+                let commands: Vec<String> = tool_calls.iter().map(as_command).collect();
+                let text = format!("{text}\n```cmd\n{}\n```", commands.join("\n"));
+                self.messages.push(Message::assistant(text.trim().to_owned()));
+            }
+            Message::Tool { text, .. } => {
+                let framed = self.frames.wrap("result", &[], &unescape(&text));
+                match self.messages.last_mut() {
+                    Some(Message::User { text: last, .. }) if last.starts_with(RESULT) => {
+                        last.push('\n');
+                        last.push_str(&framed);
+                    }
+                    _ => self.messages.push(Message::user(framed)),
+                }
+            }
+            other => self.messages.push(other),
+        }
+    }
+}
+
+/// What a message begins with that holds results.
+const RESULT: &str = "<result-";
+
+fn is_of_a_call(message: &Message) -> bool {
+    match message {
+        Message::Assistant { .. } | Message::Tool { .. } => true,
+        // What the user added meanwhile may stand in it.
+        Message::User { text, .. } => text.starts_with(RESULT) && !text.contains("\n[The user adds"),
+        Message::Note { .. } => false,
+    }
+}
+
+/// A call of a tool as the command that does the same: a skill's name, and its arguments as one JSON object.
+fn as_command(call: &ToolCall) -> String {
+    let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+    match (call.name.as_str(), arguments["skill"].as_str()) {
+        ("use_skill", Some(skill)) => format!("{skill} {}", arguments["arguments"]),
+        (name, _) => format!("{} {arguments}", name.replace("__", ".")),
+    }
+}

@@ -1,0 +1,155 @@
+//! The agent that answers the user by commands: from the beginning, and from a refusal of tools on.
+
+use serde_json::json;
+
+use super::{
+    script::{cmd, dispatch, tool, use_skill},
+    world::World,
+};
+use crate::{
+    event::{EventBody, Mode, ResumeCause},
+    ids::AgentId,
+    limits::{MainInterface, TurnLimits},
+    message::{Message, ModelError, ModelErrorKind},
+};
+
+fn with(mode: Mode, main_interface: MainInterface) -> World {
+    World::with(mode, TurnLimits { main_interface, ..TurnLimits::default() })
+}
+
+fn refuses(w: &mut World, kind: ModelErrorKind, detail: &str) {
+    let round = w.turn().main.round;
+    let error = ModelError::new(kind, detail);
+    let task = w.current().unwrap();
+    w.record(task, AgentId::orchestrator(), EventBody::ModelFailed { round, error });
+}
+
+const REFUSAL: &str = "gemma3:4b does not support tools";
+
+#[test]
+fn by_commands_the_main_agent_runs_skills_and_answers() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct] {
+        let mut w = with(mode, MainInterface::Cmd);
+        let task = w.say("Buy milk and look");
+        assert!(w.request().tools.is_empty(), "{mode:?}");
+        assert!(w.request().system[0].text.contains("```cmd"), "the grammar is told");
+        w.replies(&cmd("tasks.create --title milk\ntasks.search --query milk"), &[]);
+        let main = AgentId::orchestrator();
+        assert_eq!(w.skill_calls(&main), [("tasks.create".to_owned(), json!({"title": "milk"}))], "one after another");
+        w.main_skill("Created task #1.");
+        w.main_skill("#1 milk");
+        assert!(w.last_shown().contains("Created task #1.") && w.last_shown().contains("#1 milk"));
+        w.replies(&cmd("tasks.create --help"), &[]);
+        assert!(w.last_shown().contains("Usage: tasks.create"), "{}", w.last_shown());
+        w.replies("I added milk.", &[]);
+        assert_eq!(w.answer(task), "I added milk.");
+    }
+}
+
+#[test]
+fn by_commands_the_call_limit_of_a_single_loop_holds() {
+    let mut w = with(Mode::MultiAgent, MainInterface::Cmd);
+    let task = w.say("Many");
+    for n in 0..11 {
+        w.replies(&cmd(&format!("tasks.create --title t{n}")), &[]);
+        if n < 10 {
+            w.main_skill("created");
+        }
+    }
+    assert_eq!(w.ending(task).0, "paused");
+}
+
+#[test]
+fn a_refusal_of_tools_changes_the_turn_to_commands_and_a_replay_knows() {
+    for (mode, kind, detail) in [
+        (Mode::MultiAgent, ModelErrorKind::InvalidRequest, REFUSAL),
+        (Mode::SingleLoop, ModelErrorKind::InvalidRequest, "\"auto\" tool choice requires --enable-auto-tool-choice"),
+        (Mode::Direct, ModelErrorKind::Unavailable, "tools param requires --jinja flag"),
+        (Mode::Direct, ModelErrorKind::ToolsUnsupported, "no"),
+    ] {
+        let mut w = with(mode, MainInterface::Auto);
+        let task = w.say("Buy milk");
+        assert!(!w.request().tools.is_empty());
+        refuses(&mut w, kind, detail);
+        assert!(w.request().tools.is_empty(), "{mode:?}");
+        let changes = w.log.iter().filter(|e| e.body.kind() == "interface_changed").count();
+        assert_eq!(changes, 1, "the log says so");
+        w.restart(ResumeCause::Restart);
+        w.replies(&cmd("tasks.create --title milk"), &[]);
+        w.main_skill("Created task #1.");
+        w.replies("I added milk.", &[]);
+        assert_eq!(w.answer(task), "I added milk.");
+    }
+}
+
+#[test]
+fn tools_that_are_set_stay_and_other_errors_change_nothing() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    let task = w.say("Buy milk");
+    refuses(&mut w, ModelErrorKind::InvalidRequest, REFUSAL);
+    assert_eq!(w.ending(task).0, "failed");
+    for (kind, detail) in [
+        (ModelErrorKind::InvalidRequest, "max_tokens is too large"),
+        (ModelErrorKind::InvalidRequest, "tools[0].function.parameters is no schema"),
+        (ModelErrorKind::RateLimited, "this model does not support tools so often"),
+    ] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+        let task = w.say("Buy milk");
+        refuses(&mut w, kind, detail);
+        assert_eq!(w.ending(task).0, "failed", "{detail}");
+    }
+}
+
+#[test]
+fn two_rounds_without_a_usable_call_change_to_commands_and_the_mistakes_are_forgotten() {
+    let mut w = with(Mode::MultiAgent, MainInterface::Auto);
+    w.say("Buy milk");
+    w.replies("", &[tool("1", "buy_milk", &json!({}))]);
+    assert!(!w.request().tools.is_empty(), "once is a slip");
+    w.replies("", &[tool("1", "make_task", &json!({}))]);
+    let request = w.request();
+    assert!(request.tools.is_empty());
+    assert!(
+        matches!(&request.messages[..], [Message::User { text, .. }] if text == "Buy milk"),
+        "{:?}",
+        request.messages
+    );
+    assert!(w.turn().mode == Mode::SingleLoop, "commands have no orchestrator");
+}
+
+#[test]
+fn what_ran_before_the_change_stays_in_the_context_as_commands() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+    w.say("Buy milk");
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+    w.main_skill("Created task #1.");
+    refuses(&mut w, ModelErrorKind::InvalidRequest, REFUSAL);
+    let messages = w.request().messages;
+    let [_, Message::Assistant { text, tool_calls, .. }, Message::User { text: result, .. }] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert!(tool_calls.is_empty() && text.contains("```cmd\ntasks.create {\"title\":\"milk\"}\n```"), "{text}");
+    assert!(result.contains("Created task #1."), "{result}");
+}
+
+#[test]
+fn an_orchestrator_whose_agents_are_at_work_keeps_its_tools() {
+    let mut w = with(Mode::MultiAgent, MainInterface::Auto);
+    w.say("Do it");
+    w.replies("", &[dispatch("a", &[])]);
+    for n in 0..3 {
+        w.replies("", &[tool("1", "get_skill", &json!({"domain": n.to_string()}))]);
+    }
+    assert!(!w.request().tools.is_empty());
+}
+
+#[test]
+fn by_commands_a_call_of_a_skill_that_the_client_found_in_the_text_runs_too() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Buy milk");
+    w.replies("", &[tool("1", "tasks_create", &json!({"title": "milk"}))]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator())[0].0, "tasks.create");
+    w.main_skill("Created task #1.");
+    w.replies("", &[tool("1", "launch", &json!({}))]);
+    assert!(w.last_shown().contains("you have no tools"), "{}", w.last_shown());
+}

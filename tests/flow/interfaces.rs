@@ -1,0 +1,51 @@
+//! How the agent that answers the user calls skills: by tools, and by commands where tools do not work.
+
+use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
+
+use super::bad_models::{ask, server_with};
+
+/// A model that writes commands: it creates a task, and tells what the result says.
+fn by_commands(seen: &Seen) -> Reply {
+    let last = seen.messages().last().cloned().unwrap_or_default();
+    if last["content"].to_string().contains("Created task") {
+        Reply::says("I added the task Buy milk.")
+    } else {
+        Reply::says("On it.\n```cmd\ntasks.create --title \"Buy milk\"\n```")
+    }
+}
+
+/// Rounds that were asked for with tools.
+fn with_tools(model: &FakeModelServer) -> usize {
+    model.requests().iter().filter(|seen| !seen.tool_names().is_empty()).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_refuses_tools_still_creates_a_task_and_is_not_asked_with_tools_again() {
+    let model = FakeModelServer::start(|seen| {
+        if seen.tool_names().is_empty() {
+            by_commands(seen)
+        } else {
+            Reply::error(400, "registry.ollama.ai/library/gemma3:4b does not support tools")
+        }
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    let said = ask(&server, "remind me to buy milk").await;
+    assert_eq!(said["answer"], "I added the task Buy milk.", "{said}");
+    assert_eq!((with_tools(&model), model.request_count()), (1, 3));
+    let said = ask(&server, "and again").await;
+    assert_eq!(said["answer"], "I added the task Buy milk.", "{said}");
+    assert_eq!((with_tools(&model), model.request_count()), (1, 5), "the backend is remembered");
+    let (_, queue) = server.get("/api/v1/queue").await;
+    let why = queue["backends"][0]["by_commands"]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("does not support tools"), "{queue}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn main_interface_cmd_never_offers_tools() {
+    let model = FakeModelServer::start(by_commands).await;
+    let (_folder, server) = server_with(&model, "[turn]\nmain_interface = \"cmd\"").await;
+    let said = ask(&server, "remind me to buy milk").await;
+    assert_eq!(said["answer"], "I added the task Buy milk.", "{said}");
+    assert_eq!(with_tools(&model), 0);
+}
