@@ -383,6 +383,7 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             declined: false,
             provider_state: None,
             repairs: Vec::new(),
+            waited_ms: 0,
         },
         EventBody::answered(text),
     ]

@@ -38,7 +38,7 @@ pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>
         .into_iter()
         .map(|row| {
             let stand = stands.iter().find(|s| s.task == row.id);
-            line(wiring, row, stand, now)
+            line(row, stand, now)
         })
         .collect();
     lines.sort_by_key(|l| (rank(l), l.position.unwrap_or(usize::MAX), l.task));
@@ -56,7 +56,7 @@ fn rank(line: &JobLine) -> u8 {
     }
 }
 
-fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
+fn line(row: TaskRow, stand: Option<&Stand>, now: Micros) -> JobLine {
     let suspended_at = (row.state == TaskState::Suspended).then_some(row.held_at.unwrap_or(row.received_at));
     // Its turn has begun, and what it begins with waits: for its user nothing runs yet.
     let asks = stand.is_some_and(|s| matches!(s.state, StandState::Waiting | StandState::Delayed));
@@ -78,7 +78,7 @@ fn line(wiring: &Wiring, row: TaskRow, stand: Option<&Stand>, now: Micros) -> Jo
         is_put_off: row.started_at.is_some() && row.not_before.is_some_and(|at| at > now),
         priority: row.priority,
         position: stand.and_then(|s| s.position),
-        round: round.map(|s| (s.rounds_done.max(1), wiring.limits.turn.iterations_max.max(s.rounds_done))),
+        round: round.and_then(|s| s.progress),
         start_in_ms: stand.and_then(|s| s.start_in_ms),
         running_ms: row.started_at.filter(|_| !waits).map(|at| now.since_ms(at)),
         conversation: row.conversation,

@@ -147,7 +147,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
         Ok(reply) => {
             let skills = state.args.wiring.catalog.skills();
             let calls = resolve(&reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
-            EventBody::replied(done.round, reply, calls, done.backend)
+            EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },
     };
@@ -246,6 +246,8 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     shift_ms: 0,
                     wish: Wish::default(),
                     begin: Begin::default(),
+                    progress: None,
+                    waited_ms: Arc::default(),
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use annie_core::{
     event::{Action, AgentReport, AnswerOutcome, Event, EventBody, ReportStatus, ResolvedCall},
     ids::AgentId,
+    message::Finish,
     outcome::Outcome,
 };
 use serde_json::{Value, json};
@@ -45,6 +46,8 @@ pub struct Watch<'a> {
     /// What stands on stdout of the round that is being written.
     drafted: String,
     round: u32,
+    /// The round that was written was cut off, and another goes on with it.
+    goes_on: bool,
     /// What each agent is to accomplish.
     missions: BTreeMap<AgentId, String>,
 }
@@ -53,7 +56,7 @@ impl<'a> Watch<'a> {
     /// Shows a turn on a console.
     #[must_use]
     pub const fn new(console: &'a Console) -> Self {
-        Self { console, drafted: String::new(), round: 0, missions: BTreeMap::new() }
+        Self { console, drafted: String::new(), round: 0, goes_on: false, missions: BTreeMap::new() }
     }
 
     /// Shows one thing. The answer is how the turn ended, if this ended it.
@@ -91,7 +94,7 @@ impl<'a> Watch<'a> {
     }
 
     fn draft(&mut self, round: u32, text: &str) -> Result<(), Failure> {
-        if !self.console.live {
+        if !self.console.live || self.goes_on {
             return Ok(());
         }
         if round != self.round {
@@ -117,7 +120,9 @@ impl<'a> Watch<'a> {
 
     fn event(&mut self, event: &Event) -> Result<Option<Ending>, Failure> {
         match &event.body {
-            EventBody::ModelReplied { calls, .. } => {
+            EventBody::ModelReplied { calls, finish, .. } => {
+                // The next round goes on with it, and the answer says how.
+                self.goes_on |= calls.is_empty() && *finish == Finish::Length && event.agent.is_orchestrator();
                 if !calls.is_empty() {
                     self.break_off()?;
                 }

@@ -319,6 +319,7 @@ impl Config {
             ("turn", "window_ms", self.turn.window_ms),
             ("turn", "agent_round_ms_max", self.turn.agent_round_ms_max),
             ("turn", "defer_ms", self.turn.defer_ms),
+            ("turn", "voice_response_tokens_max", u64::from(self.turn.voice_response_tokens_max)),
             ("notify", "keep_ms", self.notify.keep_ms),
             ("doors", "body_bytes_max", self.doors.body_bytes_max as u64),
             ("doors", "connections_max", self.doors.connections_max as u64),
@@ -364,8 +365,10 @@ impl Config {
     }
 
     fn check_deadlines(&self) -> Result<(), KeyError> {
-        for class in Priority::ALL {
-            let (deadline, name) = (self.deadline.of(class), class.as_str());
+        let voice = [(self.deadline.voice_simple, "voice_simple"), (self.deadline.voice_action, "voice_action")];
+        for (deadline, name) in
+            Priority::ALL.map(|class| (self.deadline.of(class), class.as_str())).into_iter().chain(voice)
+        {
             if deadline.soft_ms == 0 {
                 return Err(KeyError::value(&["deadline", name, "soft_ms"], "it is 0", "give at least 1"));
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use annie_core::{
     event::{Action, Event, EventBody},
-    ids::{ConversationId, Seq, TaskId},
+    ids::{AgentId, ConversationId, Seq, TaskId},
     ports::TaskState,
     time::Micros,
 };
@@ -114,14 +114,47 @@ pub async fn history(
     }
 }
 
+/// What was done for one message.
+#[derive(Default)]
+struct Work {
+    agents: Vec<AgentLine>,
+    skills: Vec<SkillLine>,
+}
+
+impl Work {
+    fn take(&mut self, agent: &AgentId, body: &EventBody) {
+        match body {
+            EventBody::ModelReplied { calls, .. } => {
+                self.agents.extend(calls.iter().filter_map(|call| match &call.action {
+                    Action::Dispatch(spec) => Some(AgentLine {
+                        agent: spec.agent.to_string(),
+                        mission: spec.mission.clone(),
+                        status: None,
+                        duration_ms: 0,
+                    }),
+                    _ => None,
+                }));
+            }
+            EventBody::AgentReported { report } => {
+                if let Some(line) = self.agents.iter_mut().find(|a| a.agent == agent.as_str()) {
+                    line.status = Some(report.status.as_str());
+                    line.duration_ms = report.duration_ms;
+                }
+            }
+            EventBody::SkillFinished { skill, outcome, duration_ms, .. } => self.skills.push(SkillLine {
+                agent: agent.to_string(),
+                skill: skill.clone(),
+                status: outcome.status.as_str(),
+                duration_ms: *duration_ms,
+            }),
+            _ => {}
+        }
+    }
+}
+
 /// The messages in a piece of a log. An answer whose question is not in the piece is left out, unless the piece is all that
 /// will be read; the place of the last such answer comes with them.
 fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
-    #[derive(Default)]
-    struct Work {
-        agents: Vec<AgentLine>,
-        skills: Vec<SkillLine>,
-    }
     let mut open: BTreeMap<TaskId, Work> = BTreeMap::new();
     let mut messages = Vec::new();
     let mut left_out = None;
@@ -145,43 +178,19 @@ fn fold(events: &[Event], whole: bool) -> (Vec<HistoryMessage>, Option<Seq>) {
             EventBody::Answered { text, .. } => (text, TaskState::Completed),
             EventBody::Failed { text, .. } => (text, TaskState::Failed),
             EventBody::Cancelled { text } => (text, TaskState::Cancelled),
-            EventBody::ModelReplied { calls, .. } => {
-                let Some(work) = open.get_mut(&event.task) else { continue };
-                work.agents.extend(calls.iter().filter_map(|call| match &call.action {
-                    Action::Dispatch(spec) => Some(AgentLine {
-                        agent: spec.agent.to_string(),
-                        mission: spec.mission.clone(),
-                        status: None,
-                        duration_ms: 0,
-                    }),
-                    _ => None,
-                }));
-                continue;
-            }
-            EventBody::AgentReported { report } => {
-                let Some(work) = open.get_mut(&event.task) else { continue };
-                if let Some(line) = work.agents.iter_mut().find(|a| a.agent == event.agent.as_str()) {
-                    line.status = Some(report.status.as_str());
-                    line.duration_ms = report.duration_ms;
+            body => {
+                if let Some(work) = open.get_mut(&event.task) {
+                    work.take(&event.agent, body);
                 }
                 continue;
             }
-            EventBody::SkillFinished { skill, outcome, duration_ms, .. } => {
-                let Some(work) = open.get_mut(&event.task) else { continue };
-                work.skills.push(SkillLine {
-                    agent: event.agent.to_string(),
-                    skill: skill.clone(),
-                    status: outcome.status.as_str(),
-                    duration_ms: *duration_ms,
-                });
-                continue;
-            }
-            _ => continue,
         };
-        let Some(work) = open.remove(&event.task).or_else(|| whole.then(Work::default)) else {
+        let Some(mut work) = open.remove(&event.task).or_else(|| whole.then(Work::default)) else {
             left_out = Some(event.seq);
             continue;
         };
+        // A dispatch without a report was never taken into the plan: every other agent reports before its turn ends.
+        work.agents.iter_mut().for_each(|agent| agent.status = agent.status.or(Some("refused")));
         let mut answer = message(Role::Assistant, text, Some(ended));
         (answer.agents, answer.skills) = (work.agents, work.skills);
         messages.push(answer);
@@ -261,6 +270,7 @@ mod tests {
                     declined: false,
                     provider_state: None,
                     repairs: Vec::new(),
+                    waited_ms: 0,
                 },
             ),
             (

@@ -15,7 +15,11 @@ const LIST: &str = "/jobs";
 
 /// Where a job stands, in the words of tasks.
 pub const fn status_of(job: &JobLine) -> &'static str {
-    if job.is_suspended() { "suspended" } else { job.state.as_str() }
+    match () {
+        () if job.is_suspended() => "suspended",
+        () if job.is_put_off => "deferred",
+        () => job.state.as_str(),
+    }
 }
 
 /// The list in words, as "what are you working on?" is answered.

@@ -28,7 +28,7 @@ pub struct Job {
     conversation_id: ConversationId,
     /// The message's first 80 characters.
     title: String,
-    /// `queued`, `running` or `suspended`.
+    /// `queued`, `running`, `deferred` (it failed or its time was up, and it goes on later) or `suspended`.
     status: &'static str,
     /// Its class.
     #[schema(value_type = schema::Priority)]

@@ -66,7 +66,8 @@ async fn after_the_soft_deadline_the_next_round_is_asked_to_come_to_an_end() {
     let hears = heard.clone();
     let model = ScriptedModel::new(move |request, call| {
         hears.lock().expect("not poisoned").push(format!("{:?}", request.messages));
-        Ok(if call == 0 { calls([("get_skill", json!({"search": "x"}))]) } else { says("As far as I got.") })
+        let look = || calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "a half"}}))]);
+        Ok(if call == 0 { look() } else { says("As far as I got.") })
     });
     let mut parts = WorldParts::with_model(Arc::new(Gated { model, gate: gate.clone() }));
     parts.limits.mode = Mode::SingleLoop;

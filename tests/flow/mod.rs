@@ -21,4 +21,5 @@ mod routing;
 pub mod scheduling;
 mod settings;
 mod skill_files;
+mod spoken;
 pub mod voice;

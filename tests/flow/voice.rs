@@ -43,7 +43,8 @@ impl Steps {
 pub async fn one_slot(folder: &Path, model: &FakeModelServer) -> Server {
     let config = format!(
         "mode = \"single_loop\"\n[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\nslots = 1\nretries_max = 0\n\
-         [deadline]\nrealtime = {{ soft_ms = 30000, hard_ms = 60000 }}\n",
+         [deadline]\nrealtime = {{ soft_ms = 30000, hard_ms = 60000 }}\n\
+         voice_simple = {{ soft_ms = 30000, hard_ms = 60000 }}\nvoice_action = {{ soft_ms = 30000, hard_ms = 60000 }}\n",
         model.base_url()
     );
     let path = folder.join("annie.toml");

@@ -1,14 +1,17 @@
 //! What a turn's prompts are made of besides the conversation, read once when the turn begins (S0 6.1).
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use annie_core::{
-    classify::{Brevity, Mood},
+    classify::{self, Brevity, Mood, Spoken},
     context::skills_list,
-    event::{Inbound, Mode, PromptFacts, Recalled},
+    event::{Inbound, Mode, Priority, PromptFacts, Recalled},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
@@ -52,11 +55,18 @@ pub(crate) async fn read_facts(
             wiring.limits.turn.clone().fitted_to(window),
         );
     }
-    let (mode, main_interface) = interface(wiring, inbound, &routed.candidates);
-    let limits = TurnLimits { main_interface, ..wiring.limits.turn.clone() }.fitted_to(window);
+    let (mut mode, main_interface) = interface(wiring, inbound, &routed.candidates);
+    let mut limits = TurnLimits { main_interface, ..wiring.limits.turn.clone() }.fitted_to(window);
+    let spoken_as = (inbound.priority == Priority::Realtime).then(|| classify::spoken(&inbound.text));
+    if spoken_as.is_some() {
+        // An orchestrator costs rounds, and whoever speaks waits for each (ruling 15).
+        mode = Mode::SingleLoop;
+        limits.response_tokens_reserve = limits.response_tokens_reserve.min(limits.voice_response_tokens_max);
+    }
     let now = wiring.env.now();
     let profile = wiring.profiles.of(user);
     let skills = wiring.catalog.skills();
+    let offered = if spoken_as.is_some_and(Spoken::reads_only) { Arc::new(skills.reading()) } else { skills.clone() };
     let (local_now, local_minute) = local(now, &profile.timezone);
     let remembered = tokio::time::timeout(
         Duration::from_millis(READ_MS_MAX),
@@ -68,8 +78,8 @@ pub(crate) async fn read_facts(
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
     };
     let facts = PromptFacts {
-        skills: listed(&skills, window),
-        domains: skills.domains().into_iter().map(|d| d.name).collect(),
+        skills: listed(&offered, window),
+        domains: offered.domains().into_iter().map(|d| d.name).collect(),
         manual,
         user_name: profile.name.clone(),
         timezone: profile.timezone.clone(),
@@ -78,6 +88,7 @@ pub(crate) async fn read_facts(
             .await
             .or_else(|| routed.stripped.clone()),
         suggestion: String::new(),
+        spoken_as,
         tone: inbound.mood.as_ref().map(tone).unwrap_or_default().to_owned(),
         todo_summary,
         memories: Vec::new(),

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -86,6 +86,10 @@ pub(crate) struct ModelCall {
     pub wish: Wish,
     /// Whether it may act, and does.
     pub begin: Begin,
+    /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
+    pub progress: Option<(u32, u32)>,
+    /// How long it has waited for its permits, in milliseconds.
+    pub waited_ms: Arc<AtomicU64>,
 }
 
 /// What a round came to.
@@ -97,6 +101,8 @@ pub(crate) struct ModelDone {
     pub backend: String,
     /// How long it ran after its permit, in milliseconds.
     pub ran_ms: u64,
+    /// How long it waited for that, in milliseconds.
+    pub waited_ms: u64,
     /// Whether the backend was asked. If not, its failure says nothing of it, and another would not be asked either.
     is_asked: bool,
 }
@@ -105,16 +111,17 @@ pub(crate) struct ModelDone {
 /// is tried on the next (S3 10.4), with a permit of its own.
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
     let mut route = call.route.clone();
-    let mut ran_ms = 0;
+    let (mut ran_ms, mut waited_ms) = (0, 0);
     loop {
         let done = call_once(&wiring, &call, route.clone()).await;
         ran_ms += done.ran_ms;
+        waited_ms += done.waited_ms;
         let rest = match &done.result {
             Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.routing.facts),
             Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {
-            return ModelDone { ran_ms, ..done };
+            return ModelDone { ran_ms, waited_ms, ..done };
         }
         metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
         tracing::info!(task = %call.task, from = done.backend, to = ?rest, "a round is tried on another backend");
@@ -132,14 +139,20 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         since: wiring.env.now().plus_ms(call.shift_ms),
         after: call.after.clone(),
         route,
+        progress: call.progress,
     };
     let (task, round) = (call.task, call.round);
-    let done = |result, backend, ran_ms, is_asked| ModelDone { task, round, result, backend, ran_ms, is_asked };
+    let asked_us = clock.monotonic_us();
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
     let permit = match acquire(wiring, wanted, &call.wish).await {
         Ok(permit) => permit,
-        Err(why) => return done(unavailable(&why), String::new(), 0, false),
+        Err(why) => {
+            let (result, backend) = (unavailable(&why), String::new());
+            return ModelDone { task, round, result, backend, ran_ms: 0, waited_ms: 0, is_asked: false };
+        }
     };
+    let waited_ms = clock.monotonic_us().saturating_sub(asked_us) / 1_000;
+    call.waited_ms.fetch_add(waited_ms, Ordering::Relaxed);
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let mut is_asked = true;
@@ -178,7 +191,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Ok(()) => result,
         Err(why) => lost(&why),
     };
-    done(result, backend, ran_us / 1_000, is_asked)
+    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, is_asked }
 }
 
 /// A backend that works by itself is given the task, not the conversation (S3 10.6), once the log says so.

@@ -1,11 +1,12 @@
 //! What happens when time passes: a deadline of a task, or a message that is due. One timer, for the earliest of them.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use annie_core::{
     event::EventBody,
     ids::{AgentId, TaskId},
     time::Micros,
+    turn::{DirectiveId, Turn},
 };
 
 use super::{Engine, EngineMsg, EngineState, EngineTask, record};
@@ -14,16 +15,27 @@ use crate::observe::{Context, NodeError};
 /// What a message that has not begun is given after a thaw, in milliseconds: nobody could begin it before.
 const THAW_MS: i64 = 30_000;
 
-/// The next deadline.
-fn next(state: &EngineState) -> Option<(Micros, TaskId, bool)> {
-    let (at, task, hard) = state.conv.next_deadline(&state.wiring.limits.deadlines)?;
+/// While a round waits for its permit, its task's deadline is looked at again after this long at the earliest, in milliseconds.
+const WAIT_MS_MIN: i64 = 250;
+
+/// The next deadline. The time that a round waits for its permit is not the task's: the reply will say how long that was.
+fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
+    let moved = |turn: &Turn, at: Micros| {
+        let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
+        let Some(asked) = state.asked.get(&id) else { return at };
+        if asked.wish.is_open() {
+            return at.later_ms(now.since_ms(asked.since)).max(now.plus_ms(WAIT_MS_MIN));
+        }
+        at.later_ms(asked.waited_ms.load(Ordering::Relaxed))
+    };
+    let (at, task, hard) = state.conv.next_deadline_but(&state.wiring.limits.deadlines, moved)?;
     let has_begun = state.conv.turn(task).is_some();
     Some((if has_begun { at } else { at.max(state.born_at.plus_ms(THAW_MS)) }, task, hard))
 }
 
 /// When the clock strikes next.
 pub(super) fn next_at(state: &EngineState, now: Micros) -> Option<Micros> {
-    next(state).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).min()
+    next(state, now).map(|(at, ..)| at).into_iter().chain(state.conv.next_due(now)).min()
 }
 
 /// Sets the timer, unless one goes off in time already.
@@ -52,7 +64,7 @@ pub(super) async fn strike(ctx: &Context<Engine>, state: &mut EngineState) -> Re
     state.clock_at = None;
     state.tasks.remove(&EngineTask::Clock);
     let now: Micros = ctx.now();
-    match next(state) {
+    match next(state, now) {
         Some((at, task, hard)) if at <= now => {
             let letters = state.conv.turn(task).is_none().then(|| state.wiring.limits.turn.letters.clone());
             let body = EventBody::DeadlinePassed { hard, letters };

@@ -1,6 +1,9 @@
 //! Results of the main agent's rounds and skill calls become events.
 
+use std::sync::Arc;
+
 use annie_core::{
+    classify::Spoken,
     event::EventBody,
     ids::AgentId,
     turn::{DirectiveId, resolve_main},
@@ -24,9 +27,12 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     state.tasks.remove(&EngineTask::Effect(DirectiveId::Model(task, agent.clone(), done.round)));
     let body = match done.result {
         Ok(reply) => {
-            let skills = state.wiring.catalog.skills();
+            let mut skills = state.wiring.catalog.skills();
+            if turn.facts.spoken_as.is_some_and(Spoken::reads_only) {
+                skills = Arc::new(skills.reading());
+            }
             let calls = resolve_main(&reply, turn, &skills);
-            EventBody::replied(done.round, reply, calls, done.backend)
+            EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error },
     };

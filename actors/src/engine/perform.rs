@@ -1,6 +1,6 @@
 //! Compares what is outstanding with what is under way: starts what is missing, ends what is no longer wanted.
 
-use std::{collections::HashSet, future::Future};
+use std::{collections::HashSet, future::Future, sync::Arc};
 
 use annie_core::{
     ids::{AgentId, TaskId},
@@ -66,9 +66,15 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
-            state
-                .asked
-                .insert(id.clone(), Asked { wish: call.wish.clone(), begin: call.begin.clone(), since: ctx.now() });
+            state.asked.insert(
+                id.clone(),
+                Asked {
+                    wish: call.wish.clone(),
+                    begin: call.begin.clone(),
+                    waited_ms: call.waited_ms.clone(),
+                    since: ctx.now(),
+                },
+            );
             state.spawn(id, async move {
                 let done = call_model(wiring, call).await;
                 me.tell(EngineMsg::ModelReplied(Box::new(done)));
@@ -133,5 +139,7 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         shift_ms: turn.inbound.mood.map_or(0, |m| m.shift_ms()),
         wish: Wish::default(),
         begin: Begin::default(),
+        progress: Some((round, turn.main.rounds_max)),
+        waited_ms: Arc::default(),
     })
 }

@@ -55,7 +55,8 @@ pub(super) async fn begin(
     let Beginning { mode, mut facts, limits, route } = beginning;
     facts.suggestion = route.suggestion;
     let new = |body| NewEvent { at: ctx.now(), task, agent: AgentId::orchestrator(), body };
-    let mut events = vec![new(mode_decided(mode, inbound.mode.is_some()))];
+    let is_spoken = facts.spoken_as.is_some();
+    let mut events = vec![new(mode_decided(mode, inbound.mode.is_some(), is_spoken))];
     if let Some(decided) = route.decided {
         events.push(new(decided));
     }
@@ -97,8 +98,12 @@ pub(super) struct Beginning {
     pub route: Routed,
 }
 
-fn mode_decided(mode: Mode, asked: bool) -> EventBody {
-    let why = if asked { "the message asks for it" } else { "it is the configured mode" };
+fn mode_decided(mode: Mode, asked: bool, is_spoken: bool) -> EventBody {
+    let why = match (is_spoken, asked) {
+        (true, _) => "it was spoken, and an orchestrator would take too long",
+        (false, true) => "the message asks for it",
+        (false, false) => "it is the configured mode",
+    };
     let others = [Mode::MultiAgent, Mode::SingleLoop, Mode::Direct].into_iter().filter(|m| *m != mode);
     EventBody::Decided {
         component: "engine".to_owned(),

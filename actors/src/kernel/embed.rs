@@ -69,6 +69,7 @@ impl Kernel {
             since: env.now(),
             after: Vec::new(),
             route,
+            progress: None,
         };
         let unavailable = |why: String| ModelError::new(ModelErrorKind::Unavailable, why);
         let permit = acquire(wiring, wanted, &Wish::default()).await.map_err(|why| unavailable(why.to_string()))?;

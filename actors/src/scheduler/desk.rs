@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub after: BTreeSet<TaskId>,
     /// A round was granted, and none asked for since.
     pub is_given: bool,
+    /// The round of its turn that last asked for a permit, and how many the turn may have.
+    pub progress: Option<(u32, u32)>,
     /// When the scheduler first heard of it.
     pub heard_at: Micros,
     /// Since when it is known to be stored.
@@ -182,6 +184,7 @@ impl Desk {
             until,
             after,
             is_given: self.leases.is_out(task),
+            progress: None,
             heard_at: now,
             stored_at: None,
             number: self.heard,
@@ -356,6 +359,7 @@ impl Desk {
         if let Some(entry) = self.entries.get_mut(&task) {
             // Only what is in the log asks for rounds.
             entry.stored_at.get_or_insert(now);
+            entry.progress = request.progress.or(entry.progress);
             entry.tickets.push(Ticket { request, reply, route, at });
             if class == Priority::Realtime && !entry.is_blocked() {
                 self.leases.speak(at, task, now);

@@ -37,6 +37,8 @@ pub struct PermitRequest {
     pub after: Vec<TaskId>,
     /// Backends that may run it, the one meant first; empty means the first configured.
     pub route: Vec<String>,
+    /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
+    pub progress: Option<(u32, u32)>,
 }
 
 /// There is no right to this round, and never will be.

@@ -43,6 +43,8 @@ pub struct Stand {
     pub round_ms: u64,
     /// Rounds that it has begun in this process; at least 1 if it began in an earlier one.
     pub rounds_done: u32,
+    /// The round that its turn is in, and how many it may have, once it has asked for one in this process.
+    pub progress: Option<(u32, u32)>,
     /// Why it stands there, in words.
     pub why: String,
 }
@@ -102,6 +104,7 @@ impl Desk {
             start_in_ms: rank.map(|r| r.start_in_ms).or(is_voice.then_some(0)).or(put_off_ms),
             round_ms: self.lines.get(at).map_or(0, |line| line.round_ms(id(at))),
             rounds_done: entry.waiting.rounds_done,
+            progress: entry.progress,
             why: self.why(entry, state, at, rank, now),
         }
     }

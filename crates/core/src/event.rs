@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    classify::Spoken,
     ids::{AgentId, ConversationId, IntentId, Seq, TaskId, UserId},
     letter::{Letter, LetterLimits, LetterState, Strategy},
     limits::{MainInterface, TurnLimits},
@@ -113,6 +114,9 @@ pub struct PromptFacts {
     /// How the answer should sound, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tone: String,
+    /// What kind of request was spoken, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spoken_as: Option<Spoken>,
     /// One line on open tasks, or empty.
     #[serde(default)]
     pub todo_summary: String,
@@ -456,6 +460,9 @@ pub enum EventBody {
         /// What was mended in the reply.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         repairs: Vec<Repair>,
+        /// How long the round waited for its permit, in milliseconds: a queue is not the task's time.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        waited_ms: u64,
     },
     /// A model call failed for good.
     ModelFailed {
@@ -624,12 +631,39 @@ pub enum EventBody {
     },
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_zero(ms: &u64) -> bool {
+    *ms == 0
+}
+
 impl EventBody {
     /// A round's reply with its calls as they were understood.
     #[must_use]
     pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
         let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
-        Self::ModelReplied { round, text, calls, finish, usage, model, backend, declined, provider_state, repairs }
+        let waited_ms = 0;
+        Self::ModelReplied {
+            round,
+            text,
+            calls,
+            finish,
+            usage,
+            model,
+            backend,
+            declined,
+            provider_state,
+            repairs,
+            waited_ms,
+        }
+    }
+
+    /// The same for a reply whose round waited this long for its permit, in milliseconds.
+    #[must_use]
+    pub fn after_waiting(mut self, ms: u64) -> Self {
+        if let Self::ModelReplied { waited_ms, .. } = &mut self {
+            *waited_ms = ms;
+        }
+        self
     }
 
     /// A whole answer to a request that was carried out, at no cost.

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    classify::Spoken,
     event::{Mode, Priority},
     letter::LetterLimits,
     outcome::Outcome,
@@ -89,6 +90,8 @@ pub struct TurnLimits {
     pub system_tokens_reserve: u32,
     /// Of those, kept for the answer.
     pub response_tokens_reserve: u32,
+    /// Tokens of an answer that is spoken (S2 4): what is heard has to be short.
+    pub voice_response_tokens_max: u32,
     /// How sub-agents call skills.
     pub interface: SubAgentInterface,
     /// How the agent that answers the user does.
@@ -117,6 +120,7 @@ impl Default for TurnLimits {
             window_tokens_max: 32_000,
             system_tokens_reserve: 1_000,
             response_tokens_reserve: 2_000,
+            voice_response_tokens_max: 300,
             interface: SubAgentInterface::Cmd,
             main_interface: MainInterface::Auto,
             defer_ms: 900_000,
@@ -200,8 +204,12 @@ pub struct Deadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
-    /// Voice. The seed's 150 ms to the first token are the backend's to keep; here the soft one is half of the hard one.
+    /// Voice: what was spoken asks for several things (S2 4). The seed's 150 ms to the first token are the backend's to keep.
     pub realtime: Deadline,
+    /// Voice: something is only asked (S2 4).
+    pub voice_simple: Deadline,
+    /// Voice: something is to be done (S2 4).
+    pub voice_action: Deadline,
     /// A person waits.
     pub high: Deadline,
     /// A person asked, and does not wait.
@@ -218,7 +226,9 @@ impl Default for Deadlines {
             Deadline { soft_ms: soft_s * 1_000, hard_ms: hard_s * 1_000 }
         }
         Self {
-            realtime: Deadline { soft_ms: 1_500, hard_ms: 3_000 },
+            realtime: of(8, 12),
+            voice_simple: of(3, 5),
+            voice_action: of(5, 8),
             high: of(30, 120),
             normal: of(5 * 60, 15 * 60),
             low: of(30 * 60, 60 * 60),
@@ -228,6 +238,16 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
+    /// Those of what was spoken, by its kind.
+    #[must_use]
+    pub const fn voice(&self, kind: Spoken) -> Deadline {
+        match kind {
+            Spoken::Simple => self.voice_simple,
+            Spoken::Action => self.voice_action,
+            Spoken::Complex => self.realtime,
+        }
+    }
+
     /// Those of a class.
     #[must_use]
     pub const fn of(&self, class: Priority) -> Deadline {

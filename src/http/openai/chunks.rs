@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use annie_core::{
     event::{Action, Event, EventBody},
     ids::TaskId,
-    message::Usage,
+    message::{Finish, Usage},
     ports::Draft,
 };
 use serde_json::{Value, json};
@@ -47,7 +47,10 @@ impl Chunks {
     fn event(&mut self, event: &Event) {
         let agent = &event.agent;
         match &event.body {
-            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
+            EventBody::ModelReplied { round, text, calls, finish, .. } if agent.is_orchestrator() => {
+                if calls.is_empty() && *finish == Finish::Length {
+                    self.writer.hold();
+                }
                 let is_the_answer = calls.iter().any(|call| call.action == Action::Caller);
                 if !calls.is_empty() && !is_the_answer && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
                     self.reasoning(format!("{}\n", text.trim()));
@@ -167,7 +170,6 @@ mod tests {
 
     use annie_core::{
         ids::{AgentId, ConversationId, Seq},
-        message::Finish,
         time::Micros,
     };
 
@@ -248,6 +250,7 @@ mod tests {
                 declined: false,
                 provider_state: None,
                 repairs: Vec::new(),
+                waited_ms: 0,
             })
         };
         let mut chunks = chunks();

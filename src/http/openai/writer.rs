@@ -13,6 +13,8 @@ pub struct AnswerWriter {
     aligned: bool,
     round: u32,
     drafted: bool,
+    /// What follows goes on with what was given: it is shown once the final text says how.
+    held: bool,
 }
 
 impl AnswerWriter {
@@ -21,6 +23,9 @@ impl AnswerWriter {
         if round != self.round {
             self.round = round;
             self.again();
+        }
+        if self.held {
+            return None;
         }
         let piece = if self.incoming.is_empty() { piece.trim_start() } else { piece };
         self.drafted |= !piece.is_empty();
@@ -33,6 +38,11 @@ impl AnswerWriter {
         self.incoming.clear();
         self.aligned = false;
         self.drafted = false;
+    }
+
+    /// The round was cut off, and the next one goes on with it.
+    pub const fn hold(&mut self) {
+        self.held = true;
     }
 
     /// Whether anything of this round came as a draft.
@@ -120,6 +130,15 @@ mod tests {
         assert_eq!(read(&[(1, "No problem."), (2, "No")], "No"), "No problem.\n\nNo");
         assert_eq!(read(&[(1, "Done already"), (2, "Done"), (2, " now.")], "Done now."), "Done already\n\nDone now.");
         assert_eq!(read(&[(1, "First"), (2, "Second"), (3, "Thi"), (3, "rd")], "Third"), "First\n\nSecond\n\nThird");
+    }
+
+    #[test]
+    fn answer_that_goes_on_in_another_round_is_given_once() {
+        let mut writer = AnswerWriter::default();
+        assert_eq!(writer.draft(1, "Once upon a").as_deref(), Some("Once upon a"));
+        writer.hold();
+        assert_eq!(writer.draft(2, "time"), None);
+        assert_eq!(writer.finish("Once upon a time").as_deref(), Some(" time"));
     }
 
     #[test]

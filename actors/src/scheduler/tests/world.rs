@@ -248,6 +248,7 @@ impl World {
             since: self.now(),
             after: Vec::new(),
             route: route.iter().map(|name| (*name).to_owned()).collect(),
+            progress: None,
         }
     }
 

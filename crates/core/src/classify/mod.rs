@@ -3,10 +3,13 @@
 
 mod mood;
 mod phrases;
+mod spoken;
 #[cfg(test)]
 mod tests;
 
 pub use mood::{Brevity, Emotion, INTENSITY_MIN, INTENSITY_SURE, Mood, ORDER_SHIFT_MS_MAX, mood};
+
+pub use spoken::{Spoken, spoken};
 
 use crate::event::Priority;
 

@@ -174,12 +174,13 @@ impl JobLine {
     /// Whether it is being worked on.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.state == TaskState::Running && self.suspended_at.is_none()
+        self.state == TaskState::Running && self.suspended_at.is_none() && !self.is_put_off
     }
 
-    /// Whether it waits for its turn to begin.
+    /// Whether it waits for its turn to begin, or to go on.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.state == TaskState::Queued && self.suspended_at.is_none()
+        let waits = self.state == TaskState::Queued || (self.is_put_off && !self.state.is_ended());
+        waits && self.suspended_at.is_none()
     }
 }

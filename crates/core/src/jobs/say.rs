@@ -160,6 +160,8 @@ fn line(job: &JobLine) -> String {
         "Paused"
     } else if job.is_running() {
         "Running"
+    } else if job.is_put_off {
+        "Put off"
     } else {
         "Queued"
     };
@@ -168,7 +170,11 @@ fn line(job: &JobLine) -> String {
     if job.is_running() {
         facts.extend(job.running_ms.map(|ms| format!("running for {}", about(ms))));
     }
-    if job.is_waiting() {
+    if job.is_waiting() && job.is_put_off {
+        facts.push("it failed or its time was up".to_owned());
+        facts.extend(job.start_in_ms.map(|ms| format!("goes on in {}", about(ms))));
+        facts.push("say \"do that first\" to go on now".to_owned());
+    } else if job.is_waiting() {
         facts.extend(
             job.position.map(|at| if at <= 1 { "next in line".to_owned() } else { format!("number {at} in line") }),
         );

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::SkillSpec;
+use super::{Effect, SkillSpec};
 
 /// One line of the domain summary that a model gets first (S0 3.1): details only on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,15 @@ impl SkillSet {
     ) -> Self {
         let skills = skills.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
         Self { skills, domains: domains.into_iter().collect(), version }
+    }
+
+    /// The same without the skills that change something.
+    #[must_use]
+    pub fn reading(&self) -> Self {
+        let reads = |(_, skill): &(&String, &Arc<SkillSpec>)| skill.effect == Effect::Read;
+        let skills: BTreeMap<String, Arc<SkillSpec>> =
+            self.skills.iter().filter(reads).map(|(name, skill)| (name.clone(), skill.clone())).collect();
+        Self { skills, domains: self.domains.clone(), version: self.version }
     }
 
     /// Which reload this is.

@@ -165,13 +165,16 @@ pub struct Clock {
     pub soft_passed: bool,
     /// The hard one has passed.
     pub hard_passed: bool,
+    /// Its model was asked to come to an end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hinted: bool,
 }
 
 impl Clock {
     /// Deadlines that count from then on.
     #[must_use]
     pub const fn starting(from: Micros) -> Self {
-        Self { from, soft_passed: false, hard_passed: false }
+        Self { from, soft_passed: false, hard_passed: false, hinted: false }
     }
 }
 

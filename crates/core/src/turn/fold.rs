@@ -52,6 +52,10 @@ impl Turn {
             self.main.provenance.said(&inbound.text);
             self.told.push(task);
         }
+        // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.
+        if self.clock.soft_passed && self.has_results() && !std::mem::replace(&mut self.clock.hinted, true) {
+            self.notes.push(report::WRAP_UP.to_owned());
+        }
         for note in std::mem::take(&mut self.notes) {
             self.main.note(&note);
         }
@@ -88,7 +92,10 @@ impl Turn {
                 // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
                 self.restart_clock(at);
             }
-            EventBody::ModelReplied { round, .. } if agent.is_orchestrator() => {
+            EventBody::ModelReplied { round, waited_ms, .. } if agent.is_orchestrator() => {
+                if self.main.awaits(*round) {
+                    self.clock.from = self.clock.from.later_ms(*waited_ms);
+                }
                 self.has_waited(*round, at);
                 if let Some(reply) = Reply::of(body) {
                     self.main_replied(&reply);
@@ -129,10 +136,13 @@ impl Turn {
         }
     }
 
+    /// Whether its model has seen what came of a skill or an agent.
+    fn has_results(&self) -> bool {
+        !self.main.ran.is_empty() || self.plan.nodes().iter().skip(self.plan.before()).any(|node| node.collected)
+    }
+
     fn wrap_up(&mut self) {
-        if !std::mem::replace(&mut self.clock.soft_passed, true) {
-            self.notes.push(report::WRAP_UP.to_owned());
-        }
+        self.clock.soft_passed = true;
     }
 
     /// Another try after its model failed; what came before stays.

@@ -310,10 +310,20 @@ impl Conversation {
     /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
     #[must_use]
     pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
+        self.next_deadline_but(deadlines, |_, at| at)
+    }
+
+    /// The same where the caller knows of waits that are not recorded yet, and moves a turn's deadline by them.
+    #[must_use]
+    pub fn next_deadline_but(
+        &self,
+        deadlines: &Deadlines,
+        moved: impl Fn(&Turn, Micros) -> Micros,
+    ) -> Option<(Micros, TaskId, bool)> {
         let turns =
             self.turns.iter().filter(|t| !t.suspended && !t.cancelled && !t.may_wait_for_others()).filter_map(|t| {
-                let (at, hard) = t.clock.next(deadlines.of(t.inbound.priority))?;
-                Some((at, t.task, hard))
+                let (at, hard) = t.clock.next(t.deadline(deadlines))?;
+                Some((moved(t, at), t.task, hard))
             });
         // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
         let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
@@ -361,6 +371,14 @@ impl Clock {
 }
 
 impl Turn {
+    /// What was spoken has the time that S2 4 gives its kind; everything else has its class's.
+    fn deadline(&self, deadlines: &Deadlines) -> Deadline {
+        match self.facts.spoken_as {
+            Some(kind) if self.inbound.priority == Priority::Realtime => deadlines.voice(kind),
+            _ => deadlines.of(self.inbound.priority),
+        }
+    }
+
     /// Notes whether messages may join it: it works on, and will have another round before long. One that was accepted
     /// before it did so has a turn of its own, also if it is heard of only then.
     pub(super) fn note_hearing(&mut self, at: Micros) {

@@ -91,6 +91,15 @@ async fn a_task_is_created_found_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn task_title_with_line_breaks_is_folded_into_one_line() {
+    let world = world();
+    let said = world.data("tasks.create", json!({"title": "Buy milk\n#2 and\teggs"})).await;
+    assert!(said.contains("Buy milk #2 and eggs"), "{said}");
+    let said = world.data("tasks.update", json!({"id": 1, "title": "Buy\nbread"})).await;
+    assert!(said.contains("Buy bread"), "{said}");
+}
+
+#[tokio::test]
 async fn the_same_intent_twice_makes_one_task() {
     let world = world();
     let create = call("c1", "tasks.create", json!({"title": "Once"}));

@@ -297,7 +297,7 @@ async fn the_views_show_messages_agents_executions_and_usage() {
         agents,
         [
             some(&[&mailer, &id, "mailer", "Write to Bob", "[]", "completed", "12", "17", "I wrote to Bob."]),
-            some(&[&checker, &id, "checker", "Check it", "[\"mailer\"]", "waiting", "-", "-", "-"]),
+            some(&[&checker, &id, "checker", "Check it", "[\"mailer\"]", "refused", "-", "-", "-"]),
         ]
     );
     let executions = rows(
@@ -310,9 +310,9 @@ async fn the_views_show_messages_agents_executions_and_usage() {
         executions,
         [
             some(&[&mailer, "-", "mailer", "-", "-", "completed", "12", "17"]),
-            some(&[&checker, "-", "checker", "-", "-", "waiting", "-", "-"]),
+            some(&[&checker, "-", "checker", "-", "-", "refused", "-", "-"]),
             some(&[&sent, &mailer, "mailer", "mail.send", "once", "success", "15", "16"]),
-            some(&[&read, "-", "orchestrator", "tasks.search", "read", "planned", "-", "-"]),
+            some(&[&read, "-", "orchestrator", "tasks.search", "read", "not_run", "-", "-"]),
         ]
     );
     let parameters = rows("SELECT parameters FROM skill_executions WHERE skill_id = 'mail.send'").await;

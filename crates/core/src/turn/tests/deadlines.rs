@@ -7,6 +7,7 @@ use super::{
     world::World,
 };
 use crate::{
+    classify::Spoken,
     event::{EventBody, Inbound, Mode, Priority, ReportStatus},
     ids::{AgentId, TaskId},
     letter::Letter,
@@ -32,20 +33,53 @@ fn busy(class: Priority) -> (World, TaskId) {
 }
 
 #[test]
-fn the_soft_deadline_asks_the_model_once_to_come_to_an_end() {
+fn soft_deadline_asks_the_model_once_to_come_to_an_end_when_it_has_results() {
     for class in Priority::ALL {
-        let mut w = World::new();
+        let mut w = World::in_mode(Mode::SingleLoop);
         let task = w.say_as(class, "Much");
         assert_eq!(w.deadline(), Some((task, false)));
         w.happens(task, SOFT);
         assert_eq!(w.last_shown(), "Much", "the round under way is as it was");
+        w.replies("", &[tool("0", "get_skill", &json!({}))]);
+        assert!(!w.last_shown().contains("Time is nearly up"), "a slow first round is no reason: {}", w.last_shown());
         for n in 0..2 {
-            w.replies("", &[tool(&n.to_string(), "get_skill", &json!({}))]);
+            w.replies("", &[use_skill(&n.to_string(), "tasks.search", &json!({"query": n.to_string()}))]);
+            w.main_skill("none");
         }
         let shown: String = w.request().messages.iter().map(super::world::text_of).collect();
         assert_eq!(shown.matches("[Time is nearly up.").count(), 1, "{shown}");
         w.replies("What I have", &[]);
         assert_eq!(w.answer(task), "What I have");
+    }
+}
+
+#[test]
+fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
+    let mut w = World::new();
+    let task = w.say("Much");
+    let deadlines = Deadlines::default();
+    let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    let waiting = w.conv.next_deadline_but(&deadlines, |_, at| at.plus_ms(40_000));
+    assert_eq!(waiting, Some((before.plus_ms(40_000), task, false)), "while it waits the caller knows");
+    let mut reply = crate::turn::tests::world::replied(1, &crate::turn::tests::script::reply("", &[]), Vec::new());
+    let EventBody::ModelReplied { waited_ms, .. } = &mut reply else { panic!("a reply") };
+    *waited_ms = 40_000;
+    w.happens(task, reply);
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(40_000), task, false)), "then the log says it");
+}
+
+#[test]
+fn spoken_requests_have_the_time_of_their_kind() {
+    for (kind, soft_ms, hard_ms) in
+        [(Spoken::Simple, 3_000, 5_000), (Spoken::Action, 5_000, 8_000), (Spoken::Complex, 8_000, 12_000)]
+    {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        w.facts.spoken_as = Some(kind);
+        let task = w.say_as(Priority::Realtime, "What is there?");
+        let from = w.turn().clock.from;
+        assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((from.plus_ms(soft_ms), task, false)));
+        w.happens(task, SOFT);
+        assert_eq!(w.conv.next_deadline(&Deadlines::default()), Some((from.plus_ms(hard_ms), task, true)));
     }
 }
 
@@ -290,6 +324,7 @@ fn an_answer_that_is_there_is_given_however_late() {
         declined: false,
         provider_state: None,
         repairs: Vec::new(),
+        waited_ms: 0,
     };
     w.conv.fold(w.now, task, &main, &reply);
     w.conv.fold(w.now, task, &main, &HARD);

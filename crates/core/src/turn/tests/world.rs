@@ -503,7 +503,7 @@ impl World {
     }
 }
 
-fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::ResolvedCall>) -> EventBody {
+pub fn replied(round: u32, reply: &ModelReply, calls: Vec<crate::event::ResolvedCall>) -> EventBody {
     EventBody::replied(round, reply.clone(), calls, "test".to_owned())
 }
 
@@ -533,7 +533,7 @@ pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     for turn in &mut conv.turns {
-        (turn.main.began, turn.main.acts_in) = (None, None);
+        (turn.main.began, turn.main.acts_in, turn.main.programs_ran) = (None, None, false);
         if let Phase::Acting(calls) = &mut turn.main.phase {
             calls.iter_mut().for_each(|open| open.started = false);
         }

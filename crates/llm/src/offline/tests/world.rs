@@ -71,6 +71,7 @@ impl World {
             local_now: "2026-11-21 14:05 Saturday".into(),
             spoken: None,
             suggestion: String::new(),
+            spoken_as: None,
             tone: String::new(),
             todo_summary: String::new(),
             memories: vec!["Bob prefers email".into()],

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{DESCRIPTION_CHARS_MAX, Priority, TITLE_CHARS_MAX, due, line};
+use super::{DESCRIPTION_CHARS_MAX, Priority, TITLE_CHARS_MAX, due, line, one_line};
 use crate::{
     handler::{Ctx, Handler, Ran},
     text,
@@ -42,7 +42,7 @@ impl Handler for Create {
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let description = args.description.as_deref().map(str::trim).filter(|d| !d.is_empty());
         let new = NewTodo {
-            title: text::bounded("title", &args.title, TITLE_CHARS_MAX)?,
+            title: text::bounded("title", &one_line(&args.title), TITLE_CHARS_MAX)?,
             description: description
                 .map(|d| text::bounded("description", d, DESCRIPTION_CHARS_MAX))
                 .transpose()?

@@ -19,6 +19,11 @@ const TITLE_CHARS_MAX: usize = 200;
 /// The longest description, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 10_000;
 
+/// A title on one line: lists show one task a line.
+fn one_line(title: &str) -> String {
+    title.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Priority {

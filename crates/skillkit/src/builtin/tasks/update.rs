@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{DESCRIPTION_CHARS_MAX, Priority, Status, TITLE_CHARS_MAX, due, line, missing};
+use super::{DESCRIPTION_CHARS_MAX, Priority, Status, TITLE_CHARS_MAX, due, line, missing, one_line};
 use crate::{
     error::SkillError,
     handler::{Ctx, Handler, Ran},
@@ -71,7 +71,7 @@ fn patch(ctx: &Ctx, args: Args) -> Result<TodoPatch, SkillError> {
         text::tags(&tags)
     });
     Ok(TodoPatch {
-        title: args.title.map(|t| text::bounded("title", &t, TITLE_CHARS_MAX)).transpose()?,
+        title: args.title.map(|t| text::bounded("title", &one_line(&t), TITLE_CHARS_MAX)).transpose()?,
         description,
         status: args.status.map(Into::into),
         priority: args.priority.map(Into::into),
