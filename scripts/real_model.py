@@ -280,7 +280,7 @@ def main():
     about.add_argument("--toml", help="a file with more settings of the top level")
     about.add_argument("--backend", default="", help="more settings of the backend, as TOML")
     about.add_argument("--only", help="numbers of requests, with commas")
-    about.add_argument("--out", help="where to keep result.json and the data folders; default: a new folder in /tmp")
+    about.add_argument("--out", help="where to keep result.json and the data folders; default: a new temporary folder")
     options = about.parse_args()
     options.program = str(pathlib.Path(options.program).resolve())
     work = pathlib.Path(options.out or tempfile.mkdtemp(prefix="annie-real-model-")).resolve()

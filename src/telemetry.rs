@@ -39,6 +39,7 @@ const LABELLED_COUNTERS: &[Help] = &[
     ("annie_chaos_strikes_total", "Times that an injected fault took effect"),
     ("annie_connections_cut_total", "Connections closed by the limits of the listener"),
     ("annie_embeddings_total", "Requests for embeddings by backend and outcome: ok, or the kind of failure"),
+    ("annie_interface_fallbacks_total", "Backends whose turns went from tools to commands"),
     ("annie_llm_repairs_total", "Replies that were mended, by kind: thinking, stop_token, text_call, arguments"),
     ("annie_llm_requests_total", "Rounds by backend and outcome: ok, or the kind of failure"),
     ("annie_llm_tokens_total", "Tokens: input (not from a cache), cached, cache_written, output"),

@@ -78,6 +78,6 @@ async fn whoever_is_upset_is_answered_sooner_and_in_fewer_words() {
     let asked: Vec<String> =
         model.requests().iter().map(|request| String::from_utf8_lossy(&request.body).into_owned()).collect();
     assert_eq!(asked.len(), 2);
-    let is_short = |text: &String| text.contains("Answer briefly");
+    let is_short = |text: &String| text.contains("Answer briefly, and suggest nothing");
     assert_eq!(asked.iter().map(is_short).collect::<Vec<_>>(), [false, true], "{asked:#?}");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use annie_core::{
-    event::{Event, EventBody, Priority, Scope},
+    event::{AnswerOutcome, Event, EventBody, Priority, Scope},
     ids::{Seq, TaskId},
     ports::{Letters, Log, Operations, Outbox, Records, TaskState},
     time::Micros,
@@ -55,7 +55,11 @@ impl Said {
             EventBody::Continued { .. } => self.state = TaskState::Queued,
             EventBody::Reprioritised { priority, .. } => self.priority = *priority,
             EventBody::Deferred { until, .. } => self.not_before = Some(*until),
-            EventBody::Answered { .. } => self.state = TaskState::Completed,
+            EventBody::Answered { paused, outcome, finish, .. } => {
+                self.state = TaskState::Completed;
+                self.error =
+                    Some(outcome.word(*paused, *finish)).filter(|word| *word != AnswerOutcome::DONE).map(str::to_owned);
+            }
             EventBody::Cancelled { .. } => self.state = TaskState::Cancelled,
             EventBody::Failed { code, .. } => (self.state, self.error) = (TaskState::Failed, Some(code.clone())),
             _ => {}

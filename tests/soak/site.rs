@@ -66,7 +66,18 @@ impl Site {
         std::fs::write(folder.join("send.sh"), SEND).expect("the script is written");
         File::create(site.effects()).expect("the file of effects");
         std::fs::write(&site.config, config(folder, setting)).expect("the configuration is written");
-        let key = site.run(&["key", "create", "soak", "--user", OPERATOR, "--scope", "admin", "--json"]);
+        let key = site.run(&[
+            "key",
+            "create",
+            "soak",
+            "--user",
+            OPERATOR,
+            "--scope",
+            "admin",
+            "--scope",
+            "impersonate",
+            "--json",
+        ]);
         let key: Value = serde_json::from_str(&key.expect("a key")).expect("JSON");
         site.admin = key["secret"].as_str().expect("the secret").to_owned();
         site.keys.insert(OPERATOR.to_owned(), site.admin.clone());

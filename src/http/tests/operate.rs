@@ -349,6 +349,13 @@ async fn backend_status_is_up_again_after_the_first_answered_round() {
     assert!(backend["last_error"].is_null(), "{backend}");
 }
 
+#[tokio::test]
+async fn openapi_document_is_served() {
+    let server = Server::start(echo()).await;
+    let (status, document) = server.get("/api/openapi.json").await;
+    assert_eq!((status, &document["info"]["title"]), (200, &json!("Annie")));
+}
+
 #[test]
 fn the_interface_is_the_one_that_was_agreed() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");

@@ -158,19 +158,23 @@ pub fn valid_skill_name(name: &str) -> bool {
         })
 }
 
-/// Levenshtein distance in characters: how far a mistyped word is from a known one.
+/// Edit distance in characters, where two letters that changed places count once: how far a mistyped word is from a known one.
 #[must_use]
 pub fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    // Three rows of the table: two letters that changed places need the row before the last.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.iter().enumerate() {
+        let mut row = vec![i + 1];
         for (j, cb) in b.iter().enumerate() {
-            let substituted = corner + usize::from(ca != *cb);
-            corner = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(corner + 1);
+            let mut least = (last[j] + usize::from(ca != cb)).min(row[j] + 1).min(last[j + 1] + 1);
+            if i > 0 && j > 0 && *ca == b[j - 1] && a[i - 1] == *cb {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[b.len()]
+    last[b.len()]
 }

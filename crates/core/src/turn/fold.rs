@@ -116,6 +116,10 @@ impl Turn {
                     self.has_waited(*round, at);
                 }
                 let took = self.main.fold(body);
+                if matches!(body, EventBody::ModelFailed { .. }) {
+                    // An answer whose rest never came is said all the same, and waits for its agents like any other.
+                    self.note_owed_results();
+                }
                 self.settle();
                 return u32::from(took);
             }
@@ -182,8 +186,13 @@ impl Turn {
             self.waited_for.clone_from(&self.heard);
             self.main.next_round();
         }
-        self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
+        self.note_owed_results();
         self.settle();
+    }
+
+    /// An answer waits for the agents whose results its model has not seen.
+    fn note_owed_results(&mut self) {
+        self.owes_results = matches!(self.main.phase, Phase::Ended(Ending::Said(_))) && self.plan.has_uncollected();
     }
 
     /// It is answered without the round that its answer was to wait for, since its time was up: the model never saw what it

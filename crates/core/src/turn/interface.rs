@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// After so many rounds in a row whose calls were all mistakes the model is taken for one that cannot use tools.
-const UNUSABLE_ROUNDS_MAX: u32 = 2;
+const UNUSABLE_ROUNDS_MAX: u32 = 3;
 
 impl Turn {
     /// The change to commands that follows from what the backend said or its model did.

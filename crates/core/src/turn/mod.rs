@@ -16,6 +16,7 @@ mod fold;
 mod inbox;
 mod interface;
 mod opening;
+mod overflow;
 mod provenance;
 mod report;
 mod request;

@@ -21,8 +21,6 @@ use crate::{
 const SAID_BYTES_MAX: usize = 64 * 1024;
 /// How much of one call's arguments stays in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
-/// How much of a result stays when the context overflowed, in bytes.
-const SQUEEZED_BYTES_MAX: usize = 1_000;
 /// The longest tool name that providers take back, in bytes.
 const TOOL_NAME_BYTES_MAX: usize = 64;
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
@@ -498,27 +496,6 @@ impl AgentRun {
         } else {
             self.end(Ending::ModelFailed(error.clone()));
         }
-    }
-
-    fn forget_history(&mut self) -> bool {
-        let forgot = self.stable > 0;
-        self.messages.drain(..self.stable);
-        self.stable = 0;
-        forgot
-    }
-
-    /// Cuts the results so far; false if there is nothing left to cut.
-    fn squeeze(&mut self) -> bool {
-        let mut cut = false;
-        for message in self.messages.iter_mut().skip(1) {
-            if let Message::Tool { text, .. } | Message::User { text, .. } | Message::Note { text } = message
-                && text.len() > SQUEEZED_BYTES_MAX
-            {
-                *text = clip(text, SQUEEZED_BYTES_MAX).into_owned();
-                cut = true;
-            }
-        }
-        cut
     }
 
     /// The calls under way, if it acts.

@@ -270,6 +270,8 @@ fn the_times_of_what_is_stored_beside_an_engine_are_no_times_of_its_state() {
     w.wait_ms(60_000);
     w.post(World::inbound("And?"));
     assert_eq!(w.refolded().at, w.conv.at);
+    // The task that runs the round tells the Engine with its end.
+    w.conv.round_acts(task, 1);
     w.replies("", &[look()]);
     assert_eq!(w.refolded().turns, w.conv.turns, "a round that is over is as if nobody had noted its beginning");
 }
