@@ -163,9 +163,15 @@ fn told(mut path: Vec<String>, said: &str, depth: usize, more: &[&str]) -> KeyEr
     let mut known: Vec<&str> = expected.split('`').skip(1).step_by(2).chain(more).collect();
     known.retain(|key| *key != "interface" || path.first().is_none_or(|table| table != "turn"));
     known.sort_unstable();
-    let near = known.iter().map(|key| (edit_distance(wrong, key), key.len().abs_diff(wrong.len()), *key)).min();
+    let near = known
+        .iter()
+        .map(|key| {
+            let is_apart = !key.contains(wrong);
+            (edit_distance(wrong, key), is_apart, key.len().abs_diff(wrong.len()), *key)
+        })
+        .min();
     let fix = match near {
-        Some((distance, _, key)) if distance <= 2 || key.contains(wrong) => format!("did you mean `{key}`?"),
+        Some((distance, is_apart, _, key)) if distance <= 2 || !is_apart => format!("did you mean `{key}`?"),
         _ if known.is_empty() => "remove it".to_owned(),
         _ => format!("known here are {}", known.join(", ")),
     };
