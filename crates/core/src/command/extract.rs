@@ -40,6 +40,34 @@ pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<S
     found
 }
 
+/// The words of a reply whose blocks of commands hold nothing but prose: small models answer in the form of a command. None
+/// if a line may be a command, or there is no such block.
+#[must_use]
+pub fn prose_in_blocks(reply: &str) -> Option<String> {
+    let reply = without_thinking(reply);
+    let found: Vec<Block> = blocks(&reply).into_iter().filter(|block| block.is_cmd).collect();
+    if found.is_empty() || !found.iter().all(|block| is_prose(&block.text)) {
+        return None;
+    }
+    let lines = reply.lines().filter(|line| Fence::of(line).is_none());
+    let text = lines.collect::<Vec<_>>().join("\n");
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Whether every line reads as a sentence: a word that begins with a capital or has an apostrophe, no dot in it, no flags.
+fn is_prose(text: &str) -> bool {
+    const WORDS_MIN: usize = 3;
+    let is_sentence = |line: &str| {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        let name = first.trim_end_matches(['.', ',', '!', ':', '?']);
+        let begins_one = name.chars().next().is_some_and(char::is_uppercase) || name.contains('\'');
+        let is_long = line.split_whitespace().count() >= WORDS_MIN || line.ends_with(['.', '!', '?']);
+        begins_one && !name.contains('.') && is_long && !line.contains(" --")
+    };
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    lines.peek().is_some() && lines.all(is_sentence)
+}
+
 /// The commands of one block. After a quote that is never closed nothing can be told apart any more: the rest of the
 /// block is one broken command, because a line of somebody's text must never run as a command of its own.
 fn commands(block: &str) -> Vec<&str> {

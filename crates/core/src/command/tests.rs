@@ -72,6 +72,35 @@ fn texts(reply: &str) -> Vec<String> {
 }
 
 #[test]
+fn prose_in_a_block_of_commands_is_the_answer_and_a_command_is_not() {
+    for (reply, answer) in [
+        ("```cmd\nHi there! How can I help you today?\n```", "Hi there! How can I help you today?"),
+        (
+            "```cmd\nI updated task #3 \"Buy milk\" to high priority.",
+            "I updated task #3 \"Buy milk\" to high priority.",
+        ),
+        ("```cmd\nI'm fine, thank you.\n```", "I'm fine, thank you."),
+        ("Well.\n```cmd\nDone!\n```", "Well.\nDone!"),
+    ] {
+        assert_eq!(prose_in_blocks(reply).as_deref(), Some(answer), "{reply}");
+    }
+    for reply in [
+        "```cmd\ntasks.create --title \"Call mum.\"\n```",
+        "```cmd\nTasks.Create --title x\n```",
+        "```cmd\nTasks create\n```",
+        "```cmd\nI will create it now.\ntasks.create --title x\n```",
+        "```cmd\nhelp\n```",
+        "```cmd\nreview the last change.\n```",
+        "```cmd\nCreate --title \"a b c\"\n```",
+        "```json\nHi there, it is me.\n```",
+        "Hi there.",
+        "```cmd\n```",
+    ] {
+        assert_eq!(prose_in_blocks(reply), None, "{reply}");
+    }
+}
+
+#[test]
 fn commands_are_found_in_every_kind_of_fence_and_nowhere_else() {
     let table: &[(&str, &[&str])] = &[
         ("no commands here", &[]),

@@ -102,7 +102,11 @@ impl Resolver<'_> {
 
     fn commands(&self, reply: &ModelReply) -> Vec<ResolvedCall> {
         let round = self.run.round;
-        let mut calls: Vec<ResolvedCall> = command::extract_for(&reply.text, &|name| self.may_call(name))
+        let found = match command::prose_in_blocks(&reply.text) {
+            Some(_) => Vec::new(),
+            None => command::extract_for(&reply.text, &|name| self.may_call(name)),
+        };
+        let mut calls: Vec<ResolvedCall> = found
             .into_iter()
             .enumerate()
             .map(|(n, line)| {

@@ -438,6 +438,8 @@ impl AgentRun {
             return;
         }
         self.messages.push(self.as_message(text, &[], None));
+        let prose = if self.is_cmd() { crate::command::prose_in_blocks(text) } else { None };
+        let text = prose.as_deref().unwrap_or(text);
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;

@@ -140,7 +140,7 @@ fn plain_help(text: &str) -> String {
     if let Some((list, _)) = text.rsplit_once("\n\n`system.help --topic NAME`") {
         return format!("{list}\n\n“help with tasks” tells more about one of these.");
     }
-    if let Some(found) = text.strip_suffix(" --status all looks at finished ones too.") {
+    if let Some(found) = text.strip_suffix(" Finished ones are found with status all.") {
         return format!("{found} “list all my tasks” shows finished ones too.");
     }
     let Some((domain, _)) = text.rsplit_once("\nDetails: `<skill> --help`") else { return text.to_owned() };

@@ -156,7 +156,7 @@ async fn tasks_are_filtered_by_every_flag() {
         assert_eq!(outcome.evidence["numbers"], json!(expected), "{arguments}");
     }
     let said = world.data("tasks.search", json!({"query": "zeta", "due": "this_week"})).await;
-    assert_eq!(said, "No open tasks found due this week matching 'zeta'. --status all looks at finished ones too.");
+    assert_eq!(said, "No open tasks found due this week matching 'zeta'. Finished ones are found with status all.");
 }
 
 #[tokio::test]

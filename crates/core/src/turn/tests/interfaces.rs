@@ -154,3 +154,11 @@ fn by_commands_a_call_of_a_skill_that_the_client_found_in_the_text_runs_too() {
     w.replies("", &[tool("1", "launch", &json!({}))]);
     assert!(w.last_shown().contains("you have no tools"), "{}", w.last_shown());
 }
+
+#[test]
+fn answer_that_stands_in_a_block_of_commands_is_given_as_words() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    let task = w.say("Hi there");
+    w.replies("```cmd\nHi there! How can I help you today?\n```", &[]);
+    assert_eq!(w.ending(task), ("answered".into(), "Hi there! How can I help you today?".into()));
+}

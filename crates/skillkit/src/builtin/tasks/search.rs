@@ -142,7 +142,7 @@ fn told(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
         filters.push_str(&format!(" matching '{query}'"));
     }
     if found.is_empty() {
-        let hint = if args.status == Wanted::Open { " --status all looks at finished ones too." } else { "" };
+        let hint = if args.status == Wanted::Open { " Finished ones are found with status all." } else { "" };
         return format!("No {kind}tasks found{filters}.{hint}");
     }
     let counted = text::count(found.len(), &format!("{kind}task"), &format!("{kind}tasks"));
