@@ -210,3 +210,22 @@ async fn a_watch_ends_with_an_error_when_its_folder_is_removed() {
     };
     assert!(ended.expect("the removal was never told").is_err());
 }
+
+#[tokio::test]
+async fn watch_ends_when_its_folder_is_replaced_before_the_removal_was_noticed() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("skills");
+    let catalog = Arc::new(FileCatalog::open(folder.clone()));
+    let watching = Arc::clone(&catalog).watch();
+    let story = async {
+        until(&catalog, |c| c.skills().version() >= 2).await;
+        fs::remove_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(Duration::from_secs(20), watching) => ended,
+        () = story => unreachable!(),
+    };
+    assert!(ended.expect("the watch stayed with a folder that is gone").is_err());
+}

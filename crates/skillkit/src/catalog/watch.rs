@@ -1,8 +1,15 @@
 //! Watches the data folder's skills and reloads when its files have come to rest.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
-use notify::{Event, EventKind, RecursiveMode, Watcher};
+use notify::{Event, EventKind, RecursiveMode, Watcher, event::ModifyKind};
 use tokio::{sync::mpsc, time};
 
 use super::FileCatalog;
@@ -23,7 +30,12 @@ impl FileCatalog {
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         std::fs::create_dir_all(&folder).map_err(|e| SkillError::io("cannot make the skills folder", e))?;
         let (tell, mut told) = mpsc::channel(1);
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let (watched, gone) = (std::path::absolute(&folder).unwrap_or_else(|_| folder.clone()), is_gone.clone());
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if removes(&event, &watched) {
+                gone.store(true, SeqCst);
+            }
             if matters(&event) {
                 // A full channel means that a reload is coming anyway.
                 let _ = tell.try_send(());
@@ -35,7 +47,8 @@ impl FileCatalog {
         self.reload_beside().await?;
         while told.recv().await.is_some() {
             rest(&mut told).await;
-            let vanished = !folder.is_dir();
+            // Another folder of this name may stand there already, which this watch does not see.
+            let vanished = is_gone.load(SeqCst) || !folder.is_dir();
             self.reload_beside().await?;
             if vanished {
                 return Err(SkillError::Watch("the folder was removed".to_owned()));
@@ -53,6 +66,15 @@ impl FileCatalog {
 /// Reading the files is an event too, and must not lead to another reading.
 fn matters(event: &notify::Result<Event>) -> bool {
     !matches!(event, Ok(Event { kind: EventKind::Access(_), .. }))
+}
+
+/// Whether the watched folder itself was removed or renamed: the watch belongs to the folder, and not to its name.
+fn removes(event: &notify::Result<Event>, folder: &Path) -> bool {
+    matches!(
+        event,
+        Ok(Event { kind: EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)), paths, .. })
+            if paths.iter().any(|path| path == folder)
+    )
 }
 
 /// Waits until nothing was told for a while.
