@@ -160,5 +160,5 @@ fn answer_that_stands_in_a_block_of_commands_is_given_as_words() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Hi there");
     w.replies("```cmd\nHi there! How can I help you today?\n```", &[]);
-    assert_eq!(w.ending(task), ("answered".into(), "Hi there! How can I help you today?".into()));
+    assert_eq!(w.ending(task), ("answered", "Hi there! How can I help you today?".into()));
 }
