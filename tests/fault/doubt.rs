@@ -11,11 +11,15 @@ use annie_actors::Submission;
 use annie_core::{
     event::{EventBody, Scope},
     ids::{ConversationId, Seq},
-    outcome::Status,
+    outcome::{Outcome, Status},
     ports::{Append, FaultAction, Log, StoreErrorKind},
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint, StoreSide};
-use annie_testkit::{faults::FaultPlan, scripted_model::says};
+use annie_testkit::{
+    faults::FaultPlan,
+    scripted_model::says,
+    skills::{Deed, FakeSkills},
+};
 
 use super::hiccups::{breaker_state, calling, open_the_breaker, outcome_for, outcome_of};
 use crate::world::{World, WorldParts, ann, come_back_after, eventually, kill};
@@ -191,6 +195,18 @@ async fn idempotent_run_that_no_breaker_lived_to_finish_is_unknown_if_one_began_
         assert_eq!((outcome.status, parts.skills.count("test.put")), (status, effects), "{dies_at:?}: {outcome:?}");
         world.kernel.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idempotent_run_that_fails_after_a_breaker_died_over_it_is_unknown() {
+    let plan = Arc::new(FaultPlan::once_at("run", "ran", 0, FaultAction::Panic));
+    let mut parts = calling("test.put", |_| StoreFault::Pass).faults(plan.clone());
+    parts.skills = Arc::new(FakeSkills::new(|_| Deed::Answer(Outcome::transient("http_503", "down"))));
+    let world = parts.start().await;
+    let outcome = outcome_of(&world).await;
+    assert_eq!((plan.struck().len(), parts.skills.count("test.put")), (1, 2));
+    assert_eq!(outcome.status, Status::Unknown, "the first run may have taken effect: {outcome:?}");
+    world.kernel.stop().await;
 }
 
 /// A breaker that died over a run may have let it take effect, and nobody says that it was not run, nor runs it again, for as

@@ -103,6 +103,26 @@ async fn idempotent_run_that_stays_cut_is_unknown_and_is_not_begun_again_under_a
 }
 
 #[tokio::test]
+async fn idempotent_run_that_fails_after_a_cut_run_is_unknown_whatever_the_failure() {
+    for (cut, failure) in [
+        (Deed::Hang, Outcome::transient("http_503", "The service is away.")),
+        (Deed::Panic, Outcome::transient("http_503", "The service is away.")),
+        (Deed::Panic, Outcome::permanent("http_409", "There is one already.")),
+        (Deed::Panic, Outcome::blocked("guard", "Not now.")),
+    ] {
+        let (is_cut, failing) = (AtomicBool::new(false), failure.clone());
+        let deed = move || if is_cut.swap(true, Relaxed) { Deed::Answer(failing.clone()) } else { cut.clone() };
+        let parts = calling("test.put", deed);
+        let world = parts.start().await;
+        let outcome = outcome_of(&world, "x").await;
+        assert_eq!(outcome.status, Status::Unknown, "the cut run may have taken effect: {outcome:?}");
+        assert!(outcome.data.starts_with(&failure.data), "it names the failure: {outcome:?}");
+        let effects: Vec<_> = parts.skills.effects().into_values().collect();
+        assert_eq!(effects, [("test.put".to_owned(), 2)], "two runs of one intent");
+    }
+}
+
+#[tokio::test]
 async fn ten_megabytes_of_result_are_cut_with_a_notice() {
     let world = calling("test.look", || Deed::Answer(Outcome::success("x".repeat(10 << 20)))).start().await;
     let outcome = outcome_of(&world, "x").await;

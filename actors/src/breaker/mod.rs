@@ -23,7 +23,7 @@ use annie_core::{
 };
 pub(crate) use breakers::Breakers;
 pub use breakers::BreakersMsg;
-pub(crate) use run::{IDEMPOTENT_RUNS_MAX, in_doubt_if_started};
+pub(crate) use run::in_doubt_if_started;
 use serde_json::{Value, json};
 pub use stored::NotBegun;
 pub(crate) use stored::has_begun;

@@ -19,8 +19,6 @@ use crate::{
 
 /// How long a reconcile hook may take, in milliseconds.
 const RECONCILE_MS_MAX: u64 = 10_000;
-/// How often one call runs an idempotent skill whose run is cut: to run it again under the same intent changes nothing more.
-pub(crate) const IDEMPOTENT_RUNS_MAX: u32 = 2;
 
 /// An answer, and whether the skill itself was asked.
 pub struct Ran {
@@ -58,15 +56,14 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
     }
-    let runs_max = if effect == Effect::Idempotent { IDEMPOTENT_RUNS_MAX } else { 1 };
     let mut runs = 0;
     let outcome = loop {
         runs += 1;
         match run_once(args, env, &request).await {
-            // A refusal says nothing of a run before it.
-            Ok(outcome) if outcome.status == Status::ErrorBlocked => break in_doubt_if_started(&request, outcome),
-            Ok(outcome) => break outcome,
-            Err(cut) if runs < runs_max => {
+            // A failure says nothing of a run before it, which may have taken effect.
+            Ok(outcome) if runs > 1 => break in_doubt(&request, outcome),
+            Ok(outcome) => break in_doubt_if_started(&request, outcome),
+            Err(cut) if runs < effect.runs_max() => {
                 tracing::info!(skill = request.skill.skill, cut = cut.text, "a cut run is resumed under its intent");
             }
             Err(cut) => break cut.outcome(&request),
@@ -158,14 +155,21 @@ fn not_started(request: &RunRequest, why: String) -> Outcome {
     in_doubt_if_started(request, Outcome::transient("not_started", text)).with_detail(why)
 }
 
-/// What a call is told that was not run now. If its intent was started before, its effect may have happened then.
-pub(crate) fn in_doubt_if_started(request: &RunRequest, not_run: Outcome) -> Outcome {
-    let may_have_begun = request.started_before || request.asked_before;
-    if request.skill.effect == Effect::Read || !may_have_begun {
-        return not_run;
+/// The outcome of a call that failed or was not run now. If its intent was started before, its effect may have happened
+/// then.
+pub(crate) fn in_doubt_if_started(request: &RunRequest, outcome: Outcome) -> Outcome {
+    if request.started_before || request.asked_before { in_doubt(request, outcome) } else { outcome }
+}
+
+/// The outcome of a call whose earlier run may have taken effect. A failure would have the call made again under a new intent,
+/// and the effect happen twice. Only a success is proof, and a skill that reads has no effect.
+fn in_doubt(request: &RunRequest, outcome: Outcome) -> Outcome {
+    if request.skill.effect == Effect::Read || outcome.status.is_ok() || outcome.status == Status::Unknown {
+        return outcome;
     }
-    let text = format!("{} Its effect may or may not have happened.", not_run.data);
-    Outcome::unknown(text, json!({"intent": request.skill.intent, "broke_off": not_run.error_type}))
+    let text = format!("{} Its effect may or may not have happened.", outcome.data);
+    let unknown = Outcome::unknown(text, json!({"intent": request.skill.intent, "broke_off": outcome.error_type}));
+    Outcome { error_detail: outcome.error_detail, ..unknown }
 }
 
 /// A `once` run was started and its receipt is missing: the skill may know, otherwise nobody does.

@@ -6,9 +6,7 @@ use annie_core::{outcome::Outcome, ports::Clock, skill::Effect};
 use tokio::sync::oneshot;
 
 use crate::{
-    breaker::{
-        BreakerMsg, BreakersMsg, IDEMPOTENT_RUNS_MAX, NotBegun, RunAnswer, RunRequest, has_begun, in_doubt_if_started,
-    },
+    breaker::{BreakerMsg, BreakersMsg, NotBegun, RunAnswer, RunRequest, has_begun, in_doubt_if_started},
     observe::{Addr, Handle, Path, SendError},
     wiring::Wiring,
 };
@@ -143,8 +141,7 @@ async fn through_a_door(wiring: &Wiring, request: &RunRequest) -> Result<RunAnsw
     let door = door(wiring, &request.skill.skill).await.map_err(|why| NoAnswer { why, asked: false })?;
     let (reply, answer) = oneshot::channel();
     door.cast(BreakerMsg::Run { request: request.clone(), reply })?;
-    let runs = if request.skill.effect == Effect::Idempotent { IDEMPOTENT_RUNS_MAX } else { 1 };
-    let run_ms_max = request.skill.timeout_ms.saturating_mul(u64::from(runs));
+    let run_ms_max = request.skill.timeout_ms.saturating_mul(u64::from(request.skill.effect.runs_max()));
     let wait = Duration::from_millis(run_ms_max.saturating_add(AROUND_MS_MAX));
     match tokio::time::timeout(wait, answer).await {
         Ok(Ok(answer)) => Ok(answer),

@@ -33,6 +33,16 @@ impl Effect {
             Self::Once => "once",
         }
     }
+
+    /// How often one call runs a skill whose runs are cut, all under one intent. Repeating an idempotent run changes nothing
+    /// more; a model may call again what only reads.
+    #[must_use]
+    pub const fn runs_max(self) -> u32 {
+        match self {
+            Self::Idempotent => 2,
+            Self::Read | Self::Once => 1,
+        }
+    }
 }
 
 /// Where a prompt skill's body goes (S1).
