@@ -378,6 +378,12 @@ fn check(wiring: &Wiring, message: &Submission) -> Result<(), KernelError> {
             "the messages and tools have {bytes} bytes together, and at most {THREAD_BYTES_MAX} are allowed"
         )));
     }
+    let instructions = message.request.as_ref().map_or(0, |request| request.instructions.len());
+    if instructions > max {
+        return Err(KernelError::Invalid(format!(
+            "the instructions have {instructions} bytes, at most {max} are allowed"
+        )));
+    }
     let preamble: usize = message.preamble.iter().map(|(_, text)| text.len()).sum();
     if preamble > max {
         return Err(KernelError::Invalid(format!(

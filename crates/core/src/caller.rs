@@ -139,7 +139,8 @@ impl CallOptions {
 /// A conversation that the caller keeps: every request brings all of it, and the turn runs on nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The caller's instructions, in place of Annie's own.
+    /// The system messages among the caller's messages, in place of Annie's own instructions. They belong to the conversation
+    /// and go on with it; [`CallerRequest::instructions`] belong to one request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub system: String,
     /// The messages, oldest first; the last is the user's or a tool's result.
@@ -174,7 +175,7 @@ pub struct CallerRequest {
     /// What goes to the backend with the rounds of the agent that answers.
     #[serde(default, skip_serializing_if = "CallOptions::is_default")]
     pub options: CallOptions,
-    /// Instructions for this turn, behind Annie's own.
+    /// Instructions for this turn, behind Annie's own or before those of the thread.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instructions: String,
     /// The conversation, where the caller keeps it.

@@ -15,7 +15,7 @@ use super::{
     chunks::{Chunks, usage},
     request::{ChatRequest, Said, mode_of},
     thread,
-    turn::{Abandon, Answer, TurnWish, begin, failed, name_conversation, streamed},
+    turn::{Abandon, Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
 };
 use crate::{
     auth::Caller,
@@ -39,6 +39,7 @@ pub async fn complete(
     headers: HeaderMap,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Fault> {
+    let caller = on_behalf(caller, &headers)?;
     request.check()?;
     request.check_roles()?;
     let mode = mode_of(&request.model)?;

@@ -2,11 +2,11 @@
 
 use annie_actors::EmbedError;
 use annie_core::message::ModelErrorKind;
-use axum::{Json, extract::State};
+use axum::{Json, extract::State, http::HeaderMap};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::params::given;
+use super::{params::given, turn::on_behalf};
 use crate::{
     auth::Caller,
     door::AppState,
@@ -66,8 +66,10 @@ impl EmbeddingRequest {
 pub async fn embed(
     State(state): State<AppState>,
     caller: Caller,
+    headers: HeaderMap,
     Body(request): Body<EmbeddingRequest>,
 ) -> Result<Json<Value>, Fault> {
+    let caller = on_behalf(caller, &headers)?;
     let body = request.check()?;
     let model = Some(request.model.as_str()).filter(|model| *model != "annie");
     let reply = state.kernel.embed(caller.user, model, body).await.map_err(fault)?;

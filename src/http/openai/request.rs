@@ -117,6 +117,10 @@ impl ChatMessage {
 }
 
 impl ChatMessage {
+    fn is_system(&self) -> bool {
+        matches!(self.role.as_str(), "system" | "developer")
+    }
+
     /// Whether it says nothing but what Annie cannot see or hear.
     fn is_unreadable(&self) -> bool {
         let Some(Content::Parts(parts)) = &self.content else { return false };
@@ -162,10 +166,12 @@ impl ChatRequest {
         )?;
         let with_results = |m: &ChatMessage| m.role == "tool" || m.tool_calls.as_ref().is_some_and(|c| !c.is_empty());
         if tools.is_empty() && !self.messages.iter().any(with_results) {
-            return Ok(CallerRequest { options, ..CallerRequest::default() });
+            let instructions: Vec<String> =
+                self.messages.iter().filter(|m| m.is_system()).map(ChatMessage::text).collect();
+            return Ok(CallerRequest { options, instructions: instructions.join("\n\n"), ..CallerRequest::default() });
         }
         let (system, messages) = thread::of_messages(&self.messages)?;
-        let with_skills = self.metadata.as_ref().is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"));
+        let with_skills = offers_skills(self.metadata.as_ref());
         let thread = Some(Thread { system, messages, tools, with_skills });
         Ok(CallerRequest { options, thread, ..CallerRequest::default() })
     }
@@ -182,15 +188,16 @@ impl ChatRequest {
         Ok(())
     }
 
-    /// The trailing messages of the user, and those before them.
+    /// The trailing messages of the user, and those before them. System messages are instructions, wherever they stand.
     pub fn said(&self) -> Result<Said, Fault> {
-        let trailing = self.messages.iter().rev().take_while(|m| m.role == "user").count();
-        let (before, now) = self.messages.split_at(self.messages.len() - trailing);
-        if !now.is_empty() && now.iter().all(ChatMessage::is_unreadable) {
+        let messages: Vec<&ChatMessage> = self.messages.iter().filter(|m| !m.is_system()).collect();
+        let trailing = messages.iter().rev().take_while(|m| m.role == "user").count();
+        let (before, now) = messages.split_at(messages.len() - trailing);
+        if !now.is_empty() && now.iter().all(|m| m.is_unreadable()) {
             let why = "the message has attachments only, which cannot be read here: say something in words beside them";
             return Err(Fault::new(Code::Unsupported, why).at("messages"));
         }
-        let now: Vec<String> = now.iter().map(ChatMessage::text).filter(|t| !t.trim().is_empty()).collect();
+        let now: Vec<String> = now.iter().map(|m| m.text()).filter(|t| !t.trim().is_empty()).collect();
         if now.is_empty() {
             return Err(Fault::invalid("the last message must be the user's, and must say something").at("messages"));
         }
@@ -212,6 +219,11 @@ pub fn conversation(headers: &HeaderMap, metadata: Option<&Map<String, Value>>) 
         .or_else(|| Some(metadata?.get("conversation_id")?.as_str()?.to_owned()))
         .filter(|key| !key.is_empty())?;
     Some(if key.parse::<annie_core::ids::ConversationId>().is_ok() { Where::Id(key) } else { Where::Key(key) })
+}
+
+/// Whether the request wants Annie's skills beside its own tools.
+pub fn offers_skills(metadata: Option<&Map<String, Value>>) -> bool {
+    metadata.is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"))
 }
 
 /// How a model's name says that the turn is to be run.
@@ -259,16 +271,17 @@ mod tests {
 
     #[test]
     fn the_trailing_user_messages_are_what_is_said_now() {
-        let said = request(json!({"model": "annie", "temperature": 3, "messages": [
+        let said = request(json!({"model": "annie", "messages": [
             {"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"},
             {"role": "assistant", "content": null, "tool_calls": []}, {"role": "assistant", "content": "Hello"},
             {"role": "user", "content": [{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {"url": "x"}}]},
             {"role": "user", "content": "What is it?"},
         ]}));
+        assert_eq!(said.request().unwrap().instructions, "Be kind.");
         let said = said.said().unwrap();
         assert_eq!(said.text, "Look:\n[image_url: this attachment cannot be read here]\n\nWhat is it?");
         let pair = |role: &str, text: &str| (role.to_owned(), text.to_owned());
-        assert_eq!(said.before, [pair("developer", "Be kind."), pair("user", "Hi"), pair("assistant", "Hello")]);
+        assert_eq!(said.before, [pair("user", "Hi"), pair("assistant", "Hello")]);
     }
 
     #[test]

@@ -54,7 +54,6 @@ pub struct Begun {
 
 /// Takes the message in and follows it.
 pub async fn begin(state: &AppState, caller: Caller, headers: &HeaderMap, wish: TurnWish) -> Result<Begun, Fault> {
-    let caller = on_behalf(caller, headers)?;
     let is_nameless = wish.place.is_none();
     let preamble = if is_known(state, &caller, wish.place.as_ref()).await? { Vec::new() } else { wish.preamble };
     let message = Message {
@@ -84,8 +83,8 @@ pub fn name_conversation(response: &mut Response, conversation: ConversationId) 
     }
 }
 
-/// A chat page that is trusted to says for which of its users it asks.
-fn on_behalf(mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Fault> {
+/// The caller for whom a trusted chat page asks: the user of Open WebUI's header if the key has `impersonate`.
+pub fn on_behalf(mut caller: Caller, headers: &HeaderMap) -> Result<Caller, Fault> {
     const HEADER: &str = "x-openwebui-user-id";
     if caller.grants.has(KeyScope::Impersonate)
         && !headers.contains_key(crate::auth::USER_HEADER)

@@ -135,3 +135,19 @@ async fn only_a_trusted_page_says_for_whom_it_asks() {
         assert_eq!(row.unwrap().user.as_str(), owner);
     }
 }
+
+#[tokio::test]
+async fn trusted_page_goes_on_from_the_response_of_the_user_it_asks_for_and_of_no_other() {
+    let server = Server::start(echo()).await;
+    let page = server.key("page", &[KeyScope::Chat, KeyScope::Impersonate]).await;
+    let respond = async |user: &str, previous: Option<&Value>| {
+        let body = json!({"model": "annie", "input": "hi", "previous_response_id": previous});
+        let request = server.request(Method::POST, "/v1/responses").bearer_auth(&page);
+        let response = request.header("x-openwebui-user-id", user).json(&body).send().await.unwrap();
+        read(response).await
+    };
+    let (_, first) = respond("ann", None).await;
+    let id = &first["id"];
+    assert_eq!(respond("ann", Some(id)).await.0, 200);
+    assert_eq!(respond("bob", Some(id)).await.0, 404);
+}

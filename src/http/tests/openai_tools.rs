@@ -305,6 +305,70 @@ async fn a_response_is_an_answer_and_the_next_goes_on_from_it() {
     assert_eq!((status, &error["error"]["param"]), (404, &json!("previous_response_id")));
 }
 
+/// The messages and system texts of the newest request to the model.
+fn newest_request(server: &Server) -> (String, String) {
+    let request = server.model.requests().pop().unwrap();
+    (serde_json::to_string(&request.messages).unwrap(), serde_json::to_string(&request.system).unwrap())
+}
+
+#[tokio::test]
+async fn response_continued_twice_gives_two_threads_that_do_not_hear_each_other() {
+    let server = Server::start(echo()).await;
+    let go_on = async |from: Option<&Value>, text: &str| {
+        let body = json!({"model": "annie", "input": text, "previous_response_id": from});
+        let (status, made) = server.post(RESPONSES, body).await;
+        assert_eq!(status, 200, "{made}");
+        made["id"].clone()
+    };
+    let one = go_on(None, "one").await;
+    let two = go_on(Some(&one), "two").await;
+    go_on(Some(&one), "other").await;
+    let (messages, _) = newest_request(&server);
+    assert!(messages.contains("You said: one") && !messages.contains("two"), "{messages}");
+    go_on(Some(&two), "three").await;
+    let (messages, _) = newest_request(&server);
+    assert!(messages.contains("You said: one") && messages.contains("You said: two"), "{messages}");
+    assert!(!messages.contains("other"), "{messages}");
+    // With tools the client keeps the conversation; all of it goes over into the thread.
+    let body = json!({"model": "annie", "input": "four", "previous_response_id": two, "tools": response_tools()});
+    assert_eq!(server.post(RESPONSES, body).await.0, 200);
+    let (messages, _) = newest_request(&server);
+    assert!(messages.contains("You said: one") && messages.contains("You said: two"), "{messages}");
+    assert!(!messages.contains("three"), "{messages}");
+}
+
+#[tokio::test]
+async fn response_keeps_system_items_of_its_thread_and_not_the_instructions_of_earlier_requests() {
+    let server = Server::start(weatherman()).await;
+    let begin = json!({"model": "annie", "tools": response_tools(), "instructions": "Be kind.",
+        "input": [{"role": "developer", "content": "Answer in verse."}, {"role": "user", "content": "Weather?"}]});
+    let (_, asked) = server.post(RESPONSES, begin).await;
+    let (_, system) = newest_request(&server);
+    assert!(system.contains("Be kind.") && system.contains("Answer in verse."), "{system}");
+    let result =
+        json!({"type": "function_call_output", "call_id": asked["output"][0]["call_id"], "output": "21 degrees"});
+    let next = json!({"model": "annie", "input": [result], "previous_response_id": asked["id"]});
+    assert_eq!(server.post(RESPONSES, next).await.0, 200);
+    let (_, system) = newest_request(&server);
+    assert!(!system.contains("Be kind.") && system.contains("Answer in verse."), "{system}");
+}
+
+#[tokio::test]
+async fn system_messages_instruct_every_turn_of_a_named_conversation() {
+    let server = Server::start(echo()).await;
+    for manner in ["Be kind.", "Be brief."] {
+        let body = json!({"model": "annie", "metadata": {"conversation_id": "c"}, "messages": [
+            {"role": "system", "content": manner}, {"role": "user", "content": "hi"}]});
+        assert_eq!(server.post(CHAT, body).await.0, 200);
+        let (messages, system) = newest_request(&server);
+        assert!(system.contains(manner) && !messages.contains(manner), "{system} {messages}");
+    }
+    let long = json!({"model": "annie", "messages": [
+        {"role": "system", "content": "x".repeat(300_000)}, {"role": "user", "content": "hi"}]});
+    let (status, error) = server.post(CHAT, long).await;
+    assert!(status >= 400 && error["error"]["message"].as_str().unwrap().contains("at most"), "{error}");
+}
+
 #[tokio::test]
 async fn a_response_hands_over_calls_and_takes_their_results_by_its_id_or_by_the_items() {
     let server = Server::start(weatherman()).await;

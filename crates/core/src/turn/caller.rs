@@ -45,7 +45,8 @@ pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
             request.tools.extend(tools);
         } else {
             request.options.is_thread = true;
-            request.system = vec![own];
+            request.system = vec![SystemPart { text: asked.instructions.clone(), cache: None }, own];
+            request.system.retain(|part| !part.text.is_empty());
             request.tools = tools.collect();
             request.skill_names = Vec::new();
         }

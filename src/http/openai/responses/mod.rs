@@ -4,16 +4,12 @@
 
 mod events;
 mod items;
+mod previous;
 mod request;
 
 use std::time::Duration;
 
-use annie_core::{
-    caller::{CallerRequest, Thread},
-    event::{Event, EventBody},
-    ids::{ConversationId, Seq, TaskId},
-    message::Message,
-};
+use annie_core::caller::{CallerRequest, Thread};
 use axum::{
     Json,
     extract::State,
@@ -24,12 +20,13 @@ use axum::{
 use self::{
     events::Events,
     items::{Label, whole},
+    previous::Previous,
     request::ResponseRequest,
 };
 use super::{
-    request::mode_of,
+    request::{mode_of, newest},
     thread,
-    turn::{Abandon, Answer, Begun, TurnWish, begin, failed, name_conversation, streamed},
+    turn::{Abandon, Answer, Begun, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
 };
 use crate::{
     auth::Caller,
@@ -45,6 +42,7 @@ pub async fn create(
     headers: HeaderMap,
     Body(request): Body<ResponseRequest>,
 ) -> Result<Response, Fault> {
+    let caller = on_behalf(caller, &headers)?;
     request.check()?;
     let mode = mode_of(&request.model)?;
     let previous = match request.previous() {
@@ -80,88 +78,26 @@ pub async fn create(
 /// message in a conversation.
 fn wish(request: &ResponseRequest, previous: Option<Previous>, named: Option<Where>) -> Result<TurnWish, Fault> {
     let (options, tools) = request.options()?;
-    let instructions = request.instructions.clone().unwrap_or_default();
-    let before = previous.as_ref().is_some_and(|p| p.asked.as_ref().is_some_and(|asked| asked.thread.is_some()));
-    if !tools.is_empty() || before || request.has_calls() {
+    if !tools.is_empty() || request.has_calls() || previous.as_ref().is_some_and(|p| p.is_thread) {
         let with_skills = request.with_skills();
-        let (system, messages) = request.thread(previous.map(Previous::messages).unwrap_or_default())?;
+        let (system, messages) = previous.map(|p| (p.system, p.messages)).unwrap_or_default();
+        let (system, messages) = request.thread(system, messages)?;
         let text = thread::title(&messages);
         let thread = Some(Thread { system, messages, tools, with_skills });
-        let request = CallerRequest { options, thread, ..CallerRequest::default() };
+        let instructions = request.instructions.clone().unwrap_or_default();
+        let request = CallerRequest { options, instructions, thread };
         return Ok(TurnWish { place: named, stateless: true, mode: None, text, preamble: Vec::new(), request });
     }
-    let (text, preamble) = request.said()?;
-    let place = named.or_else(|| previous.map(|p| Where::Id(p.conversation.to_string())));
-    let request = CallerRequest { options, instructions, ..CallerRequest::default() };
-    Ok(TurnWish { place, stateless: true, mode: None, text, preamble, request })
-}
-
-/// An earlier response.
-struct Previous {
-    conversation: ConversationId,
-    text: String,
-    preamble: Vec<(String, String)>,
-    asked: Option<Box<CallerRequest>>,
-    answer: Message,
-}
-
-impl Previous {
-    /// Reads it out of the log.
-    async fn read(state: &AppState, caller: &Caller, id: &str) -> Result<Self, Fault> {
-        let unknown = || {
-            let mut fault = Fault::not_found("response").at("previous_response_id");
-            fault.detail = format!("there is no response {id:?} of yours");
-            fault
-        };
-        let uuid = id.strip_prefix("resp_").and_then(|hex| uuid::Uuid::try_parse(hex).ok()).ok_or_else(unknown)?;
-        let row = state.kernel.task(caller.scope(), TaskId::from_uuid(uuid)).await.map_err(|error| match error {
-            annie_actors::KernelError::NotFound(_) => unknown(),
-            other => other.into(),
-        })?;
-        let mut after = Seq(0);
-        let mut received = None;
-        loop {
-            let page = state.kernel.events(caller.scope(), row.conversation, after, annie_actors::PAGE_MAX).await?;
-            let Some(last) = page.last() else { break };
-            after = last.seq;
-            for Event { body, .. } in page.into_iter().filter(|e| e.task == row.id) {
-                match body {
-                    EventBody::Received(inbound) => received = Some(inbound),
-                    body if body.is_final() => {
-                        let Some(answer) = Answer::of(&body) else { return Err(unknown()) };
-                        let mut said = Message::assistant(answer.text);
-                        if let Message::Assistant { tool_calls, .. } = &mut said {
-                            *tool_calls = answer.calls.to_vec();
-                        }
-                        let inbound = received.ok_or_else(unknown)?;
-                        return Ok(Self {
-                            conversation: row.conversation,
-                            text: inbound.text,
-                            preamble: inbound.preamble,
-                            asked: inbound.request,
-                            answer: said,
-                        });
-                    }
-                    _ => {}
-                }
-            }
+    let said = request.said()?;
+    let mut preamble = said.before;
+    let mut place = named;
+    if let Some(previous) = previous {
+        if place.is_none() && previous.is_newest {
+            place = Some(Where::Id(previous.conversation.to_string()));
         }
-        Err(Fault::new(Code::Stale, "that response is not complete yet").at("previous_response_id"))
+        // Another response went on from there already: this one gets a conversation of its own with the same beginning.
+        preamble.splice(0..0, previous.spoken());
     }
-
-    /// All that was said until then.
-    fn messages(self) -> Vec<Message> {
-        let mut messages = match self.asked.and_then(|asked| asked.thread) {
-            Some(thread) => thread.messages,
-            None => {
-                let before = self.preamble.into_iter().map(|(role, text)| match role.as_str() {
-                    "assistant" => Message::assistant(text),
-                    _ => Message::user(text),
-                });
-                before.chain([Message::user(self.text)]).collect()
-            }
-        };
-        messages.push(self.answer);
-        messages
-    }
+    let request = CallerRequest { options, instructions: said.instructions, thread: None };
+    Ok(TurnWish { place, stateless: true, mode: None, text: said.text, preamble: newest(preamble), request })
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::super::{
     params::{self, SamplingParams, given, shown},
-    request::{self, newest},
+    request,
     thread::Reader,
 };
 use crate::{
@@ -80,7 +80,7 @@ impl ResponseRequest {
     }
 
     pub fn with_skills(&self) -> bool {
-        self.metadata.as_ref().is_some_and(|m| m.get("annie_skills").is_some_and(|v| v == "on"))
+        request::offers_skills(self.metadata.as_ref())
     }
 
     fn format(&self) -> Option<&Value> {
@@ -132,9 +132,9 @@ impl ResponseRequest {
         self.input.as_array().is_some_and(|items| items.iter().any(is_call))
     }
 
-    /// The instructions and the messages, behind those of the earlier response.
-    pub fn thread(&self, before: Vec<Message>) -> Result<(String, Vec<Message>), Fault> {
-        let mut reader = Reader::behind(self.instructions.clone().unwrap_or_default(), before);
+    /// The system items and the messages, behind those of the earlier response.
+    pub fn thread(&self, system: String, before: Vec<Message>) -> Result<(String, Vec<Message>), Fault> {
+        let mut reader = Reader::behind(system, before);
         for (n, item) in self.items()?.into_iter().enumerate() {
             let field = format!("input[{n}]");
             match item {
@@ -148,13 +148,18 @@ impl ResponseRequest {
         reader.finish("input")
     }
 
-    /// The trailing messages of the user, and those before them.
-    pub fn said(&self) -> Result<(String, Vec<(String, String)>), Fault> {
-        let said = |item| match item {
-            Item::Said(role, text) => Some((role.to_owned(), text)),
-            Item::Call(_) | Item::Result(..) => None,
-        };
-        let mut before: Vec<(String, String)> = self.items()?.into_iter().filter_map(said).collect();
+    /// What the request says without calls of tools.
+    pub fn said(&self) -> Result<Said, Fault> {
+        let mut instructions: Vec<String> = self.instructions.iter().cloned().collect();
+        let mut before = Vec::new();
+        for item in self.items()? {
+            match item {
+                Item::Said("system" | "developer", text) => instructions.push(text),
+                Item::Said(role, text) => before.push((role.to_owned(), text)),
+                Item::Call(_) | Item::Result(..) => {}
+            }
+        }
+        instructions.retain(|text| !text.trim().is_empty());
         before.retain(|(_, text)| !text.trim().is_empty());
         let trailing = before.iter().rev().take_while(|(role, _)| role == "user").count();
         let now = before.split_off(before.len() - trailing);
@@ -163,8 +168,18 @@ impl ResponseRequest {
             return Err(Fault::invalid(why).at("input"));
         }
         let now: Vec<String> = now.into_iter().map(|(_, text)| text).collect();
-        Ok((now.join("\n\n"), newest(before)))
+        Ok(Said { instructions: instructions.join("\n\n"), text: now.join("\n\n"), before })
     }
+}
+
+/// A request's words.
+pub struct Said {
+    /// Those for the model, by parameter or as items.
+    pub instructions: String,
+    /// The trailing messages of the user.
+    pub text: String,
+    /// Role and text of the messages before them.
+    pub before: Vec<(String, String)>,
 }
 
 /// An item of the input.
