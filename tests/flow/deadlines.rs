@@ -4,16 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use annie_actors::{Submission, Submitted};
 use annie_core::{
-    event::{Event, EventBody, Mode, Priority},
+    event::{Event, EventBody, Mode, Priority, ReportStatus},
     letter::Strategy,
     limits::Deadline,
     message::{ModelError, ModelErrorKind},
 };
-use annie_testkit::scripted_model::{ScriptedModel, calls, says};
+use annie_testkit::scripted_model::{ScriptedModel, calls, commands, says};
 use serde_json::json;
 
 use crate::{
-    flow::scheduling::Gated,
+    flow::{
+        kernel::{is_sub_agent, last_text},
+        scheduling::Gated,
+    },
     world::{World, WorldParts, ann, check_log, eventually},
 };
 
@@ -95,6 +98,45 @@ async fn who_waits_gets_what_is_there_when_time_is_up() {
     let EventBody::Answered { text, paused, .. } = end else { panic!("wanted an answer, got {end:?}") };
     assert!(paused && text.contains("My time for it was up") && text.contains("test.put"), "{text}");
     assert_eq!((model.call_count(), model.abandoned_count()), (2, 1), "its round is not left running");
+}
+
+#[tokio::test]
+async fn agent_that_the_hard_deadline_ends_reports_its_receipts_and_the_continued_turn_does_not_repeat_them() {
+    let model = ScriptedModel::new(|request, _| {
+        let last = last_text(request);
+        if is_sub_agent(request) {
+            let is_refused = last.contains("[done already]");
+            return Ok(if is_refused { says("It is there.") } else { commands(["test.send --what mail"]) });
+        }
+        if last.contains("\"agents\"") {
+            return Ok(says("It was sent."));
+        }
+        let agent = if last.contains("continue") { "again" } else { "one" };
+        Ok(calls([
+            ("dispatch_agent", json!({"agent_id": agent, "mission": "send it", "skills": ["test.send"]})),
+            ("get_agent_results", json!({"agent_ids": [agent]})),
+        ]))
+    });
+    let has_its_receipt = |text: &str| text.contains("test.send did mail") && !text.contains("[done already]");
+    let model = model.hanging_when(move |request, _| is_sub_agent(request) && has_its_receipt(&last_text(request)));
+    let mut parts = WorldParts::with_model(Arc::new(model));
+    parts.limits.deadlines.high = Deadline { soft_ms: HARD_MS, hard_ms: HARD_MS };
+    let world = parts.start().await;
+    let said = say(&world, "test", Some(Priority::High)).await;
+    let end = world.final_of(said.conversation, said.task).await;
+    assert!(matches!(end, EventBody::Answered { paused: true, .. }), "{end:?}");
+    let log = world.log(said.conversation).await;
+    let report =
+        log.iter().find_map(|e| if let EventBody::AgentReported { report } = &e.body { Some(report) } else { None });
+    let report = report.expect("the agent reported");
+    assert_eq!((report.status, report.receipts.len()), (ReportStatus::Cancelled, 1), "{report:?}");
+    let mut message = Submission::new(ann(), "test", "continue");
+    message.conversation = Some(said.conversation);
+    message.priority = Some(Priority::High);
+    let on = world.kernel.submit(message).await.expect("taken");
+    assert_eq!(world.answer(&on).await, "It was sent.");
+    assert_eq!(parts.skills.count("test.send"), 1, "it is not sent twice");
+    world.kernel.stop().await;
 }
 
 /// On a clock that goes on only when nobody has anything to do: however slow the machine is, the deadline passes while the

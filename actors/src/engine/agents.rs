@@ -44,6 +44,13 @@ pub(super) async fn run(
     }
 }
 
+/// Tells the state what the live sub-agents have done so far: what is decided next may end one, and its report says that.
+pub(super) fn note_progress(state: &mut EngineState) {
+    for seat in state.agents.values() {
+        state.conv.agent_progress(seat.task, &seat.agent, seat.tally.so_far());
+    }
+}
+
 /// Sends away those whose work is no longer wanted: reported, or of a turn that ended.
 pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<DirectiveId>) {
     state.agents.retain(|_, seat| {

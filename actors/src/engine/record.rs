@@ -10,7 +10,7 @@ use annie_core::{
     turn::DirectiveId,
 };
 
-use super::{Engine, EngineMsg, EngineState, EngineTask, clock, perform, rest, snapshot};
+use super::{Engine, EngineMsg, EngineState, EngineTask, agents, clock, perform, rest, snapshot};
 use crate::{
     effects::Routed,
     log_writer::{LogError, append},
@@ -135,6 +135,7 @@ pub(super) async fn record_all(
     for event in &events {
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
+    agents::note_progress(state);
     let now = ctx.now();
     let mut decided: HashMap<TaskId, u32> = HashMap::new();
     while let Some(decision) = state.conv.decide() {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     context::{Exchange, Frames, History},
-    event::{Event, EventBody, Inbound, Mode, Priority, PromptFacts},
+    event::{AgentReport, Event, EventBody, Inbound, Mode, Priority, PromptFacts},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
     letter::Strategy,
     limits::{MainInterface, TurnLimits},
@@ -93,6 +93,10 @@ pub struct Turn {
     pub plan: Plan,
     /// The running sub-agents' own states, as far as the log tells: what they are started or resumed with.
     pub runs: BTreeMap<AgentId, AgentRun>,
+    /// What the live sub-agents have done so far, as they themselves tell their Engine: the report of an agent that the turn
+    /// ends is made of this. A replay has it in `runs`.
+    #[serde(skip)]
+    pub(super) progress: BTreeMap<AgentId, AgentReport>,
     /// When it began.
     pub started_at: Micros,
     /// Somebody asked to cancel it.
@@ -327,6 +331,15 @@ impl Conversation {
         }
     }
 
+    /// What a live sub-agent has done so far. A live Engine does not fold the events of its agents, so it says this before
+    /// it asks what follows: an agent that the turn ends then reports what it did.
+    pub fn agent_progress(&mut self, task: TaskId, agent: &AgentId, progress: AgentReport) {
+        let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
+        if turn.runs.contains_key(agent) {
+            turn.progress.insert(agent.clone(), progress);
+        }
+    }
+
     /// Begins the turn of a message that waits.
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
         let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
@@ -365,6 +378,7 @@ impl Conversation {
             main,
             plan: opening.plan,
             runs: BTreeMap::new(),
+            progress: BTreeMap::new(),
             started_at: self.at,
             cancelled: false,
             crashes: 0,

@@ -118,15 +118,14 @@ impl Turn {
 
     fn reported(&self, now: Now, node: &Node, status: ReportStatus, result: String) -> Decision {
         let agent = node.spec.agent.clone();
-        let run = self.runs.get(&agent);
-        let report = AgentReport {
-            tool_calls_used: run.map_or(0, |r| r.calls_used),
-            duration_ms: if let NodeState::Running { since, .. } = node.state { now.at.since_ms(since) } else { 0 },
-            usage: run.map(|r| r.usage).unwrap_or_default(),
-            skills_run: run.map(|r| r.ran.clone()).unwrap_or_default(),
-            receipts: run.map(|r| r.receipts.clone()).unwrap_or_default(),
-            ids: run.map(|r| r.provenance.found()).unwrap_or_default(),
-            ..AgentReport::bare(status, result)
+        let since = if let NodeState::Running { since, .. } = node.state { since } else { now.at };
+        // A live agent knows more than the log told when the Engine began.
+        let report = match (self.progress.get(&agent), self.runs.get(&agent)) {
+            (Some(progress), _) => {
+                AgentReport { status, result, duration_ms: now.at.since_ms(since), ..progress.clone() }
+            }
+            (None, Some(run)) => run.report(status, result, since, now.at),
+            (None, None) => AgentReport { duration_ms: now.at.since_ms(since), ..AgentReport::bare(status, result) },
         };
         Decision { task: self.task, agent, body: EventBody::AgentReported { report } }
     }

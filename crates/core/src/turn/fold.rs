@@ -246,6 +246,7 @@ impl Turn {
             return 0;
         }
         self.runs.remove(agent);
+        self.progress.remove(agent);
         self.main.provenance.learn(report.ids.iter().copied());
         self.main.provenance.quote(&report.result);
         self.settle();

@@ -9,12 +9,13 @@ use serde_json::Value;
 use super::{provenance::Provenance, truth};
 use crate::{
     context::{Frames, clip, escape},
-    event::{Action, EventBody, Mode, PlannedSkill, ResolvedCall},
+    event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     receipt::Receipt,
+    time::Micros,
 };
 
 /// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
@@ -322,6 +323,21 @@ impl AgentRun {
     /// Ends it.
     pub fn end(&mut self, ending: Ending) {
         self.phase = Phase::Ended(ending);
+    }
+
+    /// Its report with what is known of it so far; it runs since `since`.
+    #[must_use]
+    pub fn report(&self, status: ReportStatus, result: String, since: Micros, now: Micros) -> AgentReport {
+        AgentReport {
+            status,
+            result,
+            tool_calls_used: self.calls_used,
+            duration_ms: now.since_ms(since),
+            usage: self.usage,
+            skills_run: self.ran.clone(),
+            receipts: self.receipts.clone(),
+            ids: self.provenance.found(),
+        }
     }
 
     /// Whether a reply to this round is awaited.

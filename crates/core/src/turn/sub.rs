@@ -117,16 +117,7 @@ impl SubTurn {
     /// A report with what is known of it so far.
     #[must_use]
     pub fn reported(&self, status: ReportStatus, result: String, now: Micros) -> AgentReport {
-        AgentReport {
-            status,
-            result,
-            tool_calls_used: self.run.calls_used,
-            duration_ms: now.since_ms(self.since),
-            usage: self.run.usage,
-            skills_run: self.run.ran.clone(),
-            receipts: self.run.receipts.clone(),
-            ids: self.run.provenance.found(),
-        }
+        self.run.report(status, result, self.since, now)
     }
 
     /// What it got done before its time was up.

@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{AnswerOutcome, EventBody, Mode, ReportStatus},
+    event::{AnswerOutcome, EventBody, Mode, ReportStatus, ResumeCause},
     ids::{AgentId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
     outcome::Outcome,
@@ -121,6 +121,36 @@ fn effect_of_one_agent_is_not_run_again_by_another_or_after_a_pause() {
     w.replies("", &[dispatch_to_act("d", &[]), collect(&["d"])]);
     w.agent_replies("d", &cmd(CREATE), &[]);
     assert!(w.last_shown_to("d").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("d"));
+}
+
+#[test]
+fn agent_that_its_turn_ends_reports_the_receipts_that_it_has() {
+    const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
+    const CANCEL: fn() -> EventBody = || EventBody::CancelRequested { by: "ann".to_owned() };
+    for (ends_with, is_restarted) in [(HARD, false), (HARD, true), (CANCEL(), false), (CANCEL(), true)] {
+        let mut w = World::new();
+        let task = w.say("Buy milk");
+        w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+        w.agent_replies("a", &cmd(CREATE), &[]);
+        w.agent_skill("a", "Created task #1 milk");
+        if is_restarted {
+            w.restart(ResumeCause::Restart);
+        }
+        w.happens(task, ends_with.clone());
+        let (_, report) = &w.reports(task)[0];
+        assert_eq!(report.status, ReportStatus::Cancelled);
+        assert_eq!(report.receipts.iter().map(|r| r.line.as_str()).collect::<Vec<_>>(), ["Created task #1 milk"]);
+        assert_eq!((report.skills_run.as_slice(), report.ids.as_slice()), (&["tasks.create".to_owned()][..], &[1][..]));
+        assert!(report.usage.input_tokens > 0 && report.tool_calls_used == 1, "{report:?}");
+        if ends_with != HARD {
+            continue;
+        }
+        assert_eq!(w.ending(task).0, "paused");
+        w.say("continue");
+        w.replies("", &[dispatch_to_act("d", &[]), collect(&["d"])]);
+        w.agent_replies("d", &cmd(CREATE), &[]);
+        assert!(w.last_shown_to("d").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("d"));
+    }
 }
 
 #[test]

@@ -203,6 +203,10 @@ impl World {
             let event = self.append(task, agent, body);
             self.conv.fold(event.at, event.task, &event.agent, &event.body);
         }
+        for ((task, agent), turn) in &self.agents {
+            let progress = turn.reported(ReportStatus::Crashed, String::new(), self.now);
+            self.conv.agent_progress(*task, agent, progress);
+        }
         let mut decided = 0;
         while let Some(decision) = self.conv.decide() {
             let event = self.append(decision.task, decision.agent, decision.body);
@@ -533,6 +537,7 @@ pub fn timeless(conv: &Conversation) -> Conversation {
     let mut conv = conv.clone();
     conv.seq = Seq(0);
     for turn in &mut conv.turns {
+        turn.progress.clear();
         (turn.main.began, turn.main.acts_in, turn.main.programs_ran) = (None, None, false);
         if let Phase::Acting(calls) = &mut turn.main.phase {
             calls.iter_mut().for_each(|open| open.started = false);
