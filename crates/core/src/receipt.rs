@@ -3,9 +3,36 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{outcome::Outcome, plan::first_line, projection::text_sha256};
+use crate::{
+    outcome::{Outcome, Status},
+    plan::first_line,
+    projection::text_sha256,
+};
 
-/// A skill with an effect ran and succeeded.
+/// Numbers that one receipt remembers; a call that acts on more things than that is rare.
+const IDS_MAX: usize = 100;
+
+/// How much of an effect a receipt shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// The skill ran and succeeded.
+    #[default]
+    Done,
+    /// The skill did a part, and may be asked for the rest with the same call.
+    Partial,
+    /// A long-running operation was accepted; its result comes later.
+    Accepted,
+}
+
+impl Extent {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
+}
+
+/// A skill with an effect ran, and this is what can be shown for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The skill.
@@ -14,13 +41,31 @@ pub struct Receipt {
     pub call: String,
     /// The first line of its result.
     pub line: String,
+    /// How much of the effect took place.
+    #[serde(default, skip_serializing_if = "Extent::is_done")]
+    pub extent: Extent,
+    /// The numbers of the things that it acted on, as its arguments and its evidence name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<u64>,
 }
 
 impl Receipt {
-    /// The receipt of a call.
+    /// The receipt of a call, if its outcome shows an effect.
     #[must_use]
-    pub fn of(skill: &str, arguments: &Value, outcome: &Outcome) -> Self {
-        Self { skill: skill.to_owned(), call: fingerprint(skill, arguments), line: first_line(&outcome.data) }
+    pub fn of(skill: &str, arguments: &Value, outcome: &Outcome) -> Option<Self> {
+        let extent = match outcome.status {
+            Status::Success => Extent::Done,
+            Status::Partial => Extent::Partial,
+            Status::Pending => Extent::Accepted,
+            Status::ErrorTransient | Status::ErrorPermanent | Status::ErrorBlocked | Status::Unknown => return None,
+        };
+        let mut ids = ids_in(arguments);
+        ids.extend(ids_in(&outcome.evidence));
+        ids.sort_unstable();
+        ids.dedup();
+        ids.truncate(IDS_MAX);
+        let (call, line) = (fingerprint(skill, arguments), first_line(&outcome.data));
+        Some(Self { skill: skill.to_owned(), call, line, extent, ids })
     }
 
     /// Whether it is the receipt of an equal call.
@@ -31,8 +76,47 @@ impl Receipt {
 
     /// For a user or a model.
     #[must_use]
-    pub fn told(&self) -> String {
-        if self.line.is_empty() { self.skill.clone() } else { self.line.clone() }
+    pub fn summary(&self) -> &str {
+        if self.line.is_empty() { &self.skill } else { &self.line }
+    }
+}
+
+/// The receipt that shows, of receipts in the order of their effects, that an equal call has had its effect and need not run
+/// again. A partial effect may go on, and an effect on the same thing that came later may have undone the earlier one.
+pub fn standing<'a>(
+    receipts: impl IntoIterator<Item = &'a Receipt>,
+    skill: &str,
+    arguments: &Value,
+) -> Option<&'a Receipt> {
+    let mut standing: Option<&Receipt> = None;
+    for receipt in receipts {
+        if receipt.is_of(skill, arguments) {
+            standing = (receipt.extent != Extent::Partial).then_some(receipt);
+        } else if standing.is_some_and(|standing| standing.ids.iter().any(|id| receipt.ids.contains(id))) {
+            standing = None;
+        }
+    }
+    standing
+}
+
+/// The numbers of things in a call's arguments or in a result's evidence.
+#[must_use]
+pub fn ids_in(value: &Value) -> Vec<u64> {
+    let mut found = Vec::new();
+    collect_ids(value, false, &mut found);
+    found
+}
+
+fn collect_ids(value: &Value, is_id: bool, found: &mut Vec<u64>) {
+    match value {
+        Value::Number(n) if is_id => found.extend(n.as_u64()),
+        Value::Array(items) => items.iter().for_each(|item| collect_ids(item, is_id, found)),
+        Value::Object(map) => {
+            for (key, item) in map {
+                collect_ids(item, matches!(key.as_str(), "id" | "ids" | "number" | "numbers"), found);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -49,10 +133,46 @@ mod tests {
 
     #[test]
     fn receipt_is_of_the_same_skill_with_equal_arguments_only() {
-        let receipt = Receipt::of("tasks.create", &json!({"title": "x"}), &Outcome::success("Created task #1 x\nmore"));
+        let outcome = Outcome::success("Created task #1 x\nmore");
+        let receipt = Receipt::of("tasks.create", &json!({"title": "x"}), &outcome).unwrap();
         assert!(receipt.is_of("tasks.create", &json!({"title": "x"})));
         assert!(!receipt.is_of("tasks.create", &json!({"title": "y"})));
         assert!(!receipt.is_of("tasks.update", &json!({"title": "x"})));
-        assert_eq!(receipt.told(), "Created task #1 x");
+        assert_eq!((receipt.summary(), receipt.extent), ("Created task #1 x", Extent::Done));
+    }
+
+    #[test]
+    fn receipt_of_an_outcome_without_an_effect_there_is_none() {
+        let arguments = json!({"id": 7});
+        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::transient("timeout", "slow")), None);
+        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::unknown("?", json!({}))), None);
+    }
+
+    #[test]
+    fn receipt_stands_until_another_effect_on_its_thing() {
+        let update = |status: &str| json!({"id": 7, "status": status});
+        let of = |arguments: &Value| Receipt::of("tasks.update", arguments, &Outcome::success("ok")).unwrap();
+        let (done, open) = (of(&update("done")), of(&update("open")));
+        let other = of(&json!({"id": 8, "status": "open"}));
+        let stands =
+            |receipts: &[&Receipt]| standing(receipts.iter().copied(), "tasks.update", &update("done")).is_some();
+        assert!(stands(&[&done, &other]));
+        assert!(!stands(&[&done, &open]));
+        assert!(stands(&[&done, &open, &done]));
+        let created = Outcome::success("Created task #7 x").with_evidence(json!({"number": 7}));
+        let created = Receipt::of("tasks.create", &json!({"title": "x"}), &created).unwrap();
+        assert_eq!(created.ids, [7]);
+        let made = standing([&created, &open], "tasks.create", &json!({"title": "x"}));
+        assert!(made.is_none(), "the thing it made may be gone");
+        let part = Receipt { extent: Extent::Partial, ..done };
+        assert!(!stands(&[&part]));
+    }
+
+    #[test]
+    fn receipt_of_an_older_version_is_read_as_done() {
+        let old = r#"{"skill":"tasks.create","call":"c","line":"Created"}"#;
+        let receipt: Receipt = serde_json::from_str(old).unwrap();
+        assert_eq!((receipt.extent, receipt.ids.as_slice()), (Extent::Done, &[][..]));
+        assert_eq!(serde_json::to_string(&receipt).unwrap(), old);
     }
 }

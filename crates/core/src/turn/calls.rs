@@ -13,7 +13,7 @@ use crate::{
     loop_guard::LoopLevel,
     outcome::{Outcome, Status},
     plan::first_line,
-    receipt::Receipt,
+    receipt::{self, Extent, Receipt},
     skill::Effect,
 };
 
@@ -88,9 +88,13 @@ impl AgentRun {
     /// track.
     fn done_already(&self, next: &OpenCall) -> Option<String> {
         let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
-        let mut receipts = self.receipts.iter().chain(&self.known);
-        let receipt = receipts.find(|r| r.is_of(&planned.skill, &planned.arguments))?;
-        Some(format!("[done already] {} This was not run again. Go on, or answer in words.", receipt.told()))
+        // Those of others came before.
+        let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
+        let what = match receipt.extent {
+            Extent::Accepted => "It was accepted, and its result comes later.",
+            Extent::Done | Extent::Partial => "This was not run again.",
+        };
+        Some(format!("[done already] {} {what} Go on, or answer in words.", receipt.summary()))
     }
 
     /// False if the call is known to be wrong.
@@ -173,8 +177,8 @@ impl AgentRun {
             Status::Success => skill.clone(),
             status => format!("{skill} ({})", status.as_str()),
         });
-        if has_effect && outcome.status.is_ok() {
-            self.receipts.push(Receipt::of(&skill, &arguments, outcome));
+        if has_effect {
+            self.receipts.extend(Receipt::of(&skill, &arguments, outcome));
         }
         let line = first_line(&outcome.data);
         match outcome.status {

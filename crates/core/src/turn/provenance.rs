@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::{
     event::{Inbound, PromptFacts},
     message::Message,
     outcome::Outcome,
+    receipt::ids_in,
     skill::Effect,
 };
 
@@ -150,7 +150,7 @@ impl Provenance {
     pub(super) fn result(&mut self, skill: &str, outcome: &Outcome) {
         if outcome.status.is_ok() {
             let mut found: Vec<u64> = numbers(&outcome.data).filter(|n| n.is_named).map(|n| n.value).collect();
-            evidence(&outcome.evidence, false, &mut found);
+            found.extend(ids_in(&outcome.evidence));
             self.found.extend(&found);
             while self.found.len() > FOUND_MAX {
                 self.found.pop_first();
@@ -211,20 +211,6 @@ fn numbers(text: &str) -> impl Iterator<Item = Number> {
         let is_named = stands_alone && (last == Some('#') || is_key);
         Some(Number { value: text[from..to].parse().ok()?, stands_alone, is_named })
     })
-}
-
-/// Numbers of things in a receipt.
-fn evidence(value: &Value, is_id: bool, found: &mut Vec<u64>) {
-    match value {
-        Value::Number(n) if is_id => found.extend(n.as_u64()),
-        Value::Array(items) => items.iter().for_each(|item| evidence(item, is_id, found)),
-        Value::Object(map) => {
-            for (key, item) in map {
-                evidence(item, matches!(key.as_str(), "id" | "ids" | "number" | "numbers"), found);
-            }
-        }
-        _ => {}
-    }
 }
 
 fn on_one_line(text: &str) -> String {

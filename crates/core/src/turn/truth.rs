@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::receipt::Receipt;
+use crate::receipt::{Extent, Receipt};
 
 /// Below an answer that claims an effect in a turn without one.
 const NOTHING_CHANGED: &str = "(Nothing was changed: no skill that changes anything ran for this request.)";
@@ -101,8 +101,18 @@ pub(super) fn refuses(text: &str) -> bool {
 
 /// What the receipts of a turn show, for a user.
 pub(super) fn done_in_this_turn<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
-    let lines: Vec<String> = receipts.map(|r| format!("\n- {}", r.told())).collect();
-    format!("Done in this turn:{}", lines.concat())
+    let receipts: Vec<&Receipt> = receipts.collect();
+    let parts = [
+        (Extent::Done, "Done in this turn:"),
+        (Extent::Partial, "Done in part:"),
+        (Extent::Accepted, "Accepted, and the result comes later:"),
+    ];
+    let listed = parts.into_iter().filter_map(|(extent, heading)| {
+        let of = receipts.iter().filter(|r| r.extent == extent);
+        let lines: String = of.map(|r| format!("\n- {}", r.summary())).collect();
+        (!lines.is_empty()).then(|| format!("{heading}{lines}"))
+    });
+    listed.collect::<Vec<_>>().join("\n\n")
 }
 
 /// An answer that was cut off, and how it went on.

@@ -4,14 +4,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    script::{agent, cmd, collect, dispatch, dispatch_to_act, use_skill},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, skill, skills, use_skill},
     world::World,
 };
 use crate::{
     event::{AnswerOutcome, EventBody, Mode, ReportStatus, ResumeCause},
-    ids::{AgentId, TaskId},
+    ids::{AgentId, OperationId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
-    outcome::Outcome,
+    outcome::{Operation, Outcome},
+    skill::{ArgKind, Effect, SkillSet, SkillSpec},
 };
 
 const CREATE: &str = "tasks.create --title milk";
@@ -151,6 +152,49 @@ fn agent_that_its_turn_ends_reports_the_receipts_that_it_has() {
         w.agent_replies("d", &cmd(CREATE), &[]);
         assert!(w.last_shown_to("d").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("d"));
     }
+}
+
+#[test]
+fn effect_that_another_effect_on_its_thing_has_undone_is_run_again() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true), ("status", true)]);
+    update.args[0].kind = ArgKind::Id;
+    let all = skills().iter().map(|s| SkillSpec::clone(s)).chain([update]).collect::<Vec<_>>();
+    w.skills = SkillSet::new(all, [], 1);
+    let task = w.say("Mark task 7 as done, then as open, then as done");
+    for status in ["done", "open", "done"] {
+        w.replies("", &[use_skill("1", "tasks.update", &json!({"id": 7, "status": status}))]);
+        assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "{status}");
+        w.main_skill(&format!("Task #7 is {status}"));
+    }
+    w.replies("", &[]);
+    w.replies("", &[]);
+    assert_eq!(w.answer(task), "Done in this turn:\n- Task #7 is done\n- Task #7 is open\n- Task #7 is done");
+}
+
+#[test]
+fn partial_effect_may_be_called_again_and_an_accepted_one_is_told_as_accepted() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Buy milk and eggs");
+    w.replies("", &[create("1", "milk")]);
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::partial("Created 1 of 2"));
+    w.replies("", &[create("2", "milk")]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "the rest may be asked for");
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::partial("Created 2 of 2"));
+    w.replies("", &[create("3", "eggs")]);
+    let operation = Operation { id: OperationId::from_uuid(uuid::Uuid::nil()), expires_at: w.now };
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::pending(operation, "Ordered eggs"));
+    w.replies("", &[create("4", "eggs")]);
+    assert_eq!(
+        w.results(),
+        ["[done already] Ordered eggs It was accepted, and its result comes later. Go on, or answer in words."]
+    );
+    w.replies("", &[]);
+    w.replies("", &[]);
+    assert_eq!(
+        w.answer(task),
+        "Done in part:\n- Created 1 of 2\n- Created 2 of 2\n\nAccepted, and the result comes later:\n- Ordered eggs"
+    );
 }
 
 #[test]
