@@ -1,5 +1,6 @@
-//! What is typed into `annie chat`: a message a line, and the lines of one paste as one message, so that nothing in a pasted
-//! text is carried out as an order of its own.
+//! What is typed into `annie chat`: a message a line. Lines that arrive together are one message, so that a line of a pasted
+//! text does not become a request of its own. A paste that arrives in pieces, over a slow connection, or is longer than
+//! [`PASTE_BYTES_MAX`], becomes several messages.
 
 use std::{io::IsTerminal, time::Duration};
 

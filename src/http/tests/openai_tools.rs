@@ -101,6 +101,11 @@ async fn an_answer_that_was_withheld_or_cut_before_it_began_says_so() {
         let (code, done) = server.post(RESPONSES, asked).await;
         assert_eq!((code, &done["incomplete_details"]["reason"]), (200, &json!(status)), "{done}");
         assert_eq!((&done["status"], server.model.call_count()), (&json!("incomplete"), 2), "asked once each");
+        let asked = json!({"model": "annie", "input": "hi", "max_output_tokens": 1, "stream": true});
+        let text = server.request(Method::POST, RESPONSES).json(&asked).send().await.unwrap().text().await.unwrap();
+        let events: Vec<Value> = sse(&text).iter().map(|e| serde_json::from_str(&e.2).unwrap()).collect();
+        let item = events.iter().find(|e| e["type"] == "response.output_item.done").unwrap();
+        assert_eq!(item["item"]["status"], "incomplete", "{item}");
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
         turn::{Answer, Pieces, failed},
         writer::AnswerWriter,
     },
-    items::{Label, call, has_text, message, text_part, with_output},
+    items::{Label, call, has_text, message, status_of, text_part, with_output},
 };
 use crate::{
     door::FeedItem,
@@ -104,7 +104,7 @@ impl Events {
             let place = self.place();
             self.send("response.output_text.done", with(place.clone(), json!({ "text": text, "logprobs": [] })));
             self.send("response.content_part.done", with(place, json!({ "part": text_part(&text) })));
-            let item = message(&self.label, "completed", vec![text_part(&text)]);
+            let item = message(&self.label, status_of(answer), vec![text_part(&text)]);
             self.send("response.output_item.done", json!({ "output_index": 0, "item": item }));
         }
         for (n, called) in answer.calls.iter().enumerate() {

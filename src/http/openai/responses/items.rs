@@ -87,6 +87,19 @@ pub const fn has_text(answer: &Answer<'_>) -> bool {
     !answer.text.is_empty() || answer.calls.is_empty()
 }
 
+/// Whether an answer is whole, in the words of the API.
+pub const fn status_of(answer: &Answer<'_>) -> &'static str {
+    if why_cut(answer).is_some() { "incomplete" } else { "completed" }
+}
+
+const fn why_cut(answer: &Answer<'_>) -> Option<&'static str> {
+    match answer.finish {
+        Finish::Length => Some("max_output_tokens"),
+        Finish::ContentFilter => Some("content_filter"),
+        Finish::Stop | Finish::ToolCalls => None,
+    }
+}
+
 /// A whole response.
 pub fn whole(label: &Label, answer: &Answer<'_>) -> Value {
     with_output(label, answer, answer.text)
@@ -94,19 +107,14 @@ pub fn whole(label: &Label, answer: &Answer<'_>) -> Value {
 
 /// A whole response of which this text was given.
 pub fn with_output(label: &Label, answer: &Answer<'_>, text: &str) -> Value {
-    let cut = match answer.finish {
-        Finish::Length => Some("max_output_tokens"),
-        Finish::ContentFilter => Some("content_filter"),
-        Finish::Stop | Finish::ToolCalls => None,
-    };
-    let status = if cut.is_some() { "incomplete" } else { "completed" };
+    let status = status_of(answer);
     let mut output = Vec::new();
     if has_text(answer) || !text.is_empty() {
         output.push(message(label, status, vec![text_part(text)]));
     }
     output.extend(answer.calls.iter().enumerate().map(|(n, c)| call(label, n, c, "completed", &c.arguments)));
     let mut object = label.object(status, output);
-    if let Some(reason) = cut {
+    if let Some(reason) = why_cut(answer) {
         object["incomplete_details"] = json!({ "reason": reason });
     }
     object["usage"] = usage(answer.usage.unwrap_or(&Usage::default()));
