@@ -1,7 +1,8 @@
 //! The actors of the backends (design 3): each looks whether its endpoint is there.
 //!
 //! Owns: `Backends` one actor per backend, each with a budget of restarts; `BackendNode` the question whether its endpoint
-//! answers, asked at the start and, only while it does not, again at growing intervals. Supervised by: the resources, and a
+//! answers, asked at the start and, only while it does not, again at growing intervals; and, whenever it does, what its server
+//! says of itself, for settings that the operator leaves out. Nobody waits for that. Supervised by: the resources, and a
 //! backend by its group. Survives its death: what calls have taught about the backend, which is beside the scheduler; a new
 //! life asks once and goes on from there. Nothing polls while all is well.
 
@@ -13,7 +14,7 @@ use std::{
 
 use annie_core::{
     message::{ModelError, ModelErrorKind},
-    ports::Model,
+    ports::{Model, ServerFacts},
     time::Micros,
 };
 use ractor::{ActorCell, ActorId};
@@ -30,6 +31,8 @@ use crate::{
 const BUDGET: BudgetLimits = BudgetLimits { restarts_max: 10, window_ms: 60_000 };
 /// How long an endpoint has to say that it is there, in milliseconds.
 const CHECK_MS_MAX: u64 = 60_000;
+/// How long its server has to say what it is and what it can, in milliseconds.
+const DESCRIBE_MS_MAX: u64 = 20_000;
 /// After which it is first asked again, in milliseconds; each time twice as long.
 const AGAIN_MS_MIN: u64 = 2_000;
 /// After which it is asked again at the latest, in milliseconds.
@@ -57,6 +60,8 @@ pub enum BackendMsg {
     Again,
     /// It answered, or did not.
     Checked(Result<(), ModelError>),
+    /// Its server said what it is and what it can.
+    Described(ServerFacts),
 }
 
 impl Named for BackendMsg {
@@ -65,6 +70,7 @@ impl Named for BackendMsg {
             Self::Look => "Look",
             Self::Again => "Again",
             Self::Checked(_) => "Checked",
+            Self::Described(_) => "Described",
         }
     }
 }
@@ -77,6 +83,8 @@ pub(crate) struct BackendState {
     args: BackendArgs,
     /// The question that is out, or the wait for the next one.
     work: Tasks<()>,
+    /// The question what its server is.
+    asking: Tasks<()>,
     failures: u32,
     checks: u64,
     checked_at: Option<Micros>,
@@ -91,8 +99,8 @@ impl Node for BackendNode {
     const MAILBOX_MAX: usize = 100;
 
     fn init(ctx: &Context<Self>, args: BackendArgs) -> Result<BackendState, NodeError> {
-        let work = Tasks::of(ctx.cell());
-        Ok(BackendState { args, work, failures: 0, checks: 0, checked_at: None, last_error: None })
+        let (work, asking) = (Tasks::of(ctx.cell()), Tasks::of(ctx.cell()));
+        Ok(BackendState { args, work, asking, failures: 0, checks: 0, checked_at: None, last_error: None })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut BackendState) -> Result<(), NodeError> {
@@ -107,6 +115,7 @@ impl Node for BackendNode {
             BackendMsg::Look => wait(ctx, state),
             BackendMsg::Again => check(ctx, state),
             BackendMsg::Checked(answer) => checked(ctx, state, answer),
+            BackendMsg::Described(facts) => described(state, facts),
         }
         Ok(())
     }
@@ -153,10 +162,29 @@ fn checked(ctx: &Context<BackendNode>, state: &mut BackendState, answer: Result<
         wait(ctx, state);
     } else {
         state.failures = 0;
+        // It may have been started anew with another model or window.
+        describe(ctx, state);
     }
     state.last_error = failure;
     // If the scheduler is between two lives, what calls teach says the same.
     state.args.scheduler.tell(SchedulerMsg::BackendChecked { backend: state.args.name.clone(), up });
+}
+
+fn describe(ctx: &Context<BackendNode>, state: &mut BackendState) {
+    let (model, me) = (state.args.model.clone(), ctx.me());
+    state.asking.spawn((), async move {
+        let asked = tokio::time::timeout(Duration::from_millis(DESCRIBE_MS_MAX), caught(model.describe())).await;
+        if let Ok(Ok(Some(facts))) = asked {
+            me.tell(BackendMsg::Described(facts));
+        }
+    });
+}
+
+fn described(state: &mut BackendState, facts: ServerFacts) {
+    state.asking.remove(&());
+    state.args.leases.learn(&state.args.name, facts);
+    // If the scheduler is between two lives, the next one reads the slots from the leases.
+    state.args.scheduler.tell(SchedulerMsg::BackendDescribed { backend: state.args.name.clone() });
 }
 
 fn wait(ctx: &Context<BackendNode>, state: &mut BackendState) {

@@ -116,6 +116,17 @@ pub(crate) struct Wiring {
     pub doors: Arc<ServiceList>,
 }
 
+impl Wiring {
+    /// The backends as the rules see them, with what their servers say of themselves where nothing is configured.
+    pub fn known_facts(&self) -> Vec<BackendFacts> {
+        let known = |facts: &BackendFacts| BackendFacts {
+            context_tokens_max: self.leases.window(&facts.name).or(facts.context_tokens_max),
+            ..facts.clone()
+        };
+        self.routing.facts.iter().map(known).collect()
+    }
+}
+
 /// Who runs what.
 #[derive(Debug, Clone)]
 pub struct Routing {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annie_core::{
     message::{Finish, ModelError, ModelErrorKind, ModelReply, ModelRequest, ToolCall},
-    ports::{Draft, DraftSink, Fut, Model},
+    ports::{Draft, DraftSink, Fut, Model, ServerFacts},
 };
 
 use super::{
@@ -116,5 +116,9 @@ impl Model for ChaosModel {
 
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {
         self.inner.check()
+    }
+
+    fn describe(&self) -> Fut<'_, Option<ServerFacts>> {
+        self.inner.describe()
     }
 }

@@ -64,7 +64,15 @@ fn backend(one: &Value) -> String {
     };
     let gate = if one["gate"]["closed"] == true { ", voice gate closed" } else { "" };
     let commands = if one["by_commands"].is_object() { ", by commands: its model cannot use tools" } else { "" };
-    format!("{name}: {health}{why}, {} of {} slots taken{gate}{commands}", number("running"), number("slots"))
+    let from = |key: &str| one[key].as_str().filter(|from| *from != "default");
+    let slots_from = from("slots_from").map_or(String::new(), |from| format!(" ({from})"));
+    let window = one["context_tokens_max"].as_u64().zip(from("context_tokens_from"));
+    let window = window.map_or(String::new(), |(tokens, from)| format!(", window {tokens} ({from})"));
+    format!(
+        "{name}: {health}{why}, {} of {} slots{slots_from} taken{window}{gate}{commands}",
+        number("running"),
+        number("slots")
+    )
 }
 
 #[cfg(test)]
@@ -79,6 +87,10 @@ mod tests {
             "waiting": [{"position": 1, "priority": "normal", "backend": "main", "waited_ms": 1, "start_in_ms": 5_000,
                 "why": "somebody speaks", "task": "task_2"}],
         });
+        let known = serde_json::json!({"backends": [{"backend": "gpu", "up": true, "running": 0, "slots": 1,
+            "slots_from": "server", "context_tokens_max": 4096, "context_tokens_from": "configured"}]});
+        let known = self::told(&known);
+        assert!(known.contains("gpu: up, 0 of 1 slots (server) taken, window 4096 (configured)"), "{known}");
         let told = told(&queue);
         for word in ["main: up, 1 of 1 slots taken, voice gate closed", "task_1", "normal", "5 s", "task_2"] {
             assert!(told.contains(word), "{word}: {told}");

@@ -54,11 +54,24 @@ fn told(url: &str, status: &Value) -> String {
     for backend in backends.into_iter().flatten() {
         let (name, model) = (text(&backend["name"]), text(&backend["model"]));
         lines.push(format!("backend   {name}: {model}, {}{}", text(&backend["about"]), trouble(backend)));
+        lines.extend(settings(backend).map(|settings| format!("          {settings}")));
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
         lines.push(format!("problem   {}", text(problem)));
     }
     lines.join("\n")
+}
+
+/// What kind of server a backend is, its window and its slots, each with who says it; nothing for a backend that is no server.
+fn settings(backend: &Value) -> Option<String> {
+    backend["profile"].as_object()?;
+    let from = |setting: &Value| setting["from"].as_str().map_or(String::new(), |from| format!(" ({from})"));
+    let number = |setting: &Value| setting["value"].as_u64().map(|value| format!("{value}{}", from(setting)));
+    let window = number(&backend["context_tokens_max"]).map_or("window unknown".to_owned(), |w| format!("window {w}"));
+    let slots = number(&backend["slots"]).unwrap_or_default();
+    let profile = format!("{}{}", text(&backend["profile"]["value"]), from(&backend["profile"]));
+    let server = backend["server"].as_str().map_or(String::new(), |server| format!("{}; ", clipped(server, 80)));
+    Some(format!("{server}profile {profile}, {window}, slots {slots}"))
 }
 
 /// What is wrong with a backend, in words; nothing while it is well.
@@ -106,6 +119,21 @@ mod tests {
         let told = told("http://x", &status);
         assert!(told.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{told}");
         assert!(told.ends_with("backend   offline: planner, not a language model\nproblem   shutting down"), "{told}");
+    }
+
+    #[test]
+    fn settings_of_a_backend_are_told_with_who_says_them() {
+        let status = serde_json::json!({"version": "1", "ready": true, "backends": [
+            {"name": "gpu", "model": "m", "about": "a model", "up": true, "server": "llama.cpp b5200",
+             "profile": {"value": "llamacpp", "from": "server"}, "slots": {"value": 1, "from": "server"},
+             "context_tokens_max": {"value": 4096, "from": "configured"}},
+            {"name": "cloud", "model": "n", "about": "a model", "up": true, "slots": {"value": 4, "from": "default"},
+             "profile": {"value": "generic", "from": "default"}, "context_tokens_max": {"from": "default"}}]});
+        let told = told("http://x", &status);
+        let words =
+            "          llama.cpp b5200; profile llamacpp (server), window 4096 (configured), slots 1 (server)\n";
+        assert!(told.contains(words), "{told}");
+        assert!(told.ends_with("\n          profile generic (default), window unknown, slots 4 (default)"), "{told}");
     }
 
     #[test]

@@ -58,13 +58,14 @@ pub enum Kind {
 pub struct Pool {
     /// A model server or a program.
     pub kind: Kind,
-    /// Rounds that it runs at a time: 1 for a single-request GPU.
-    pub slots: u32,
+    /// Rounds that it runs at a time: 1 for a single-request GPU. Absent means what its server says, or [`SLOTS_USUAL`].
+    pub slots: Option<u32>,
     /// What it can do beyond answering, in words that the rules use: `tools`, `voice`, `files`, `git`, `shell`, `web` …
     pub capabilities: BTreeSet<String>,
     /// Where its work is done; absent means local for a server of one's own, else cloud.
     pub privacy: Option<Privacy>,
-    /// The longest prompt and answer together, in tokens; absent means that anything is tried.
+    /// The longest prompt and answer together, in tokens; absent means what its server says. If that is nothing, anything is
+    /// tried.
     pub context_tokens_max: Option<u32>,
     /// How many requests it takes; absent means that only the provider's own words count.
     pub window: Option<RateWindow>,
@@ -80,6 +81,8 @@ pub struct Pool {
     pub api_key_env: Option<String>,
 }
 
+/// Rounds at a time where neither the configuration nor the server says.
+const SLOTS_USUAL: u32 = 4;
 /// The highest temperature that any provider takes.
 const TEMPERATURE_MAX: f32 = 2.0;
 /// Keys of clients that are not in a table of defaults.
@@ -89,7 +92,7 @@ impl Default for Pool {
     fn default() -> Self {
         Self {
             kind: Kind::Model,
-            slots: 4,
+            slots: None,
             capabilities: BTreeSet::new(),
             privacy: None,
             context_tokens_max: None,
@@ -148,7 +151,8 @@ impl BackendConfig {
             capabilities,
             privacy: privacy.unwrap_or(usual),
             context_tokens_max,
-            slots,
+            slots: slots.unwrap_or(SLOTS_USUAL),
+            learns_slots: slots.is_none() && !acts,
             cost,
             window,
             mode,
@@ -263,12 +267,24 @@ impl BackendConfig {
     }
 }
 
-/// Where a model server's work is done if nobody says: in the house if it is one that people run themselves and its address
-/// is one of their own. Anything else may pass on what it is told.
+/// Where a model server's work is done if nobody says: here if its address is this machine's own, and in the house if it is one
+/// that people run themselves at an address of a network of their own. Anything else may pass on what it is told. A service
+/// that is named as one (`openrouter`, `openai`) does its work elsewhere, whatever stands before it.
 fn privacy_of(model: &ModelConfig) -> Privacy {
     let is_own = matches!(model.profile, Profile::LlamaCpp | Profile::Ollama | Profile::Vllm);
     let host = model.base_url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase));
-    if is_own && host.is_some_and(|host| is_private(&host)) { Privacy::Local } else { Privacy::Cloud }
+    let Some(host) = host else { return Privacy::Cloud };
+    // Behind a proxy, these addresses are the proxy's.
+    let is_here = model.profile == Profile::Generic && model.proxy.is_none() && is_loopback(&host);
+    if is_here || (is_own && is_private(&host)) { Privacy::Local } else { Privacy::Cloud }
+}
+
+/// Whether a host, in small letters, is this machine.
+fn is_loopback(host: &str) -> bool {
+    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(at) => at.to_canonical().is_loopback(),
+        Err(_) => host == "localhost",
+    }
 }
 
 /// Whether a host, in small letters, is on this machine or in a network of one's own.

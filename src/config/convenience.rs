@@ -27,11 +27,11 @@ pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
     let has = |name: &str| environment.get(name).is_some();
     let (name, profile, base_url, said_by, key) = if let Some(url) = environment.get(BASE_URL) {
         let profile = profile_of(url);
-        (profile, profile, url, BASE_URL, Some(OPENAI_KEY).filter(|k| has(k)))
+        (profile.unwrap_or("generic"), profile, url, BASE_URL, Some(OPENAI_KEY).filter(|k| has(k)))
     } else if has(OPENROUTER_KEY) {
-        ("openrouter", "openrouter", "https://openrouter.ai/api/v1", OPENROUTER_KEY, Some(OPENROUTER_KEY))
+        ("openrouter", Some("openrouter"), "https://openrouter.ai/api/v1", OPENROUTER_KEY, Some(OPENROUTER_KEY))
     } else if has(OPENAI_KEY) {
-        ("openai", "openai", "https://api.openai.com/v1", OPENAI_KEY, Some(OPENAI_KEY))
+        ("openai", Some("openai"), "https://api.openai.com/v1", OPENAI_KEY, Some(OPENAI_KEY))
     } else {
         return Err(ConfigError::new(
             Place::Environment(MODEL.to_owned()),
@@ -44,7 +44,9 @@ pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
         settings.push((["backend", "0", key].map(str::to_owned).to_vec(), value.into(), by.to_owned()));
     };
     set("name", name, MODEL);
-    set("profile", profile, said_by);
+    if let Some(profile) = profile {
+        set("profile", profile, said_by);
+    }
     set("base_url", base_url, said_by);
     set("model", model, MODEL);
     if let Some(key) = key {
@@ -53,14 +55,14 @@ pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
     Ok(settings)
 }
 
-/// What kind of server is likely at an address.
-fn profile_of(url: &str) -> &'static str {
+/// What kind of server is certain at an address; any other is asked.
+fn profile_of(url: &str) -> Option<&'static str> {
     let host = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
     match host {
-        "openrouter.ai" => "openrouter",
-        "api.openai.com" => "openai",
-        host if host.ends_with(":11434") => "ollama",
-        _ => "generic",
+        "openrouter.ai" => Some("openrouter"),
+        "api.openai.com" => Some("openai"),
+        host if host.ends_with(":11434") => Some("ollama"),
+        _ => None,
     }
 }
 

@@ -62,6 +62,7 @@ pub(super) fn table(config: &Config) -> Result<Table, toml::ser::Error> {
         let facts = backend.facts();
         one.insert("privacy".to_owned(), facts.privacy.as_str().into());
         one.insert("called".to_owned(), facts.called.into());
+        one.insert("slots".to_owned(), facts.slots.into());
         one.retain(|_, value| value.as_table().is_none_or(|t| !t.is_empty()));
         list.push(Value::Table(one));
     }

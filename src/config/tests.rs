@@ -234,7 +234,7 @@ fn a_backend_comes_from_a_file_with_its_secret_elsewhere() {
         ClientConfig::Model(model) => model,
         ClientConfig::Command(_) => panic!("a model"),
     };
-    assert_eq!((a.pool.slots, model(a).api_key.unwrap().expose()), (1, "sk-from-file"));
+    assert_eq!((a.pool.slots.unwrap(), model(a).api_key.unwrap().expose()), (1, "sk-from-file"));
     assert_eq!((model(b).model.as_str(), model(b).api_key.unwrap().expose()), ("n", "sk-from-env"));
     let none = b.ready(&Environment::default()).unwrap_err();
     assert_eq!(none.to_string(), "B_KEY: backend `b` wants its key from here, and it is not set or empty");

@@ -80,10 +80,11 @@ fn backend(at: usize, value: Value) -> Result<BackendConfig, KeyError> {
     let (own, rest): (Table, Table) =
         table.into_iter().partition(|(key, _)| BackendConfig::POOL_KEYS.contains(&key.as_str()));
     let pool: Pool = read(Value::Table(own), &path, &[])?;
+    let is_profile_set = rest.contains_key("profile");
     let rest = Value::Table(rest);
     let client = match pool.kind {
         Kind::Model => read(rest, &path, &BackendConfig::POOL_KEYS)
-            .map(ClientConfig::Model)
+            .map(|model: ModelConfig| ClientConfig::Model(ModelConfig { is_profile_set, ..model }))
             .map_err(|e| of_kind(e, &CommandConfig::default(), "a program's: add kind = \"command\" or remove it")),
         Kind::Command => read(rest, &path, &BackendConfig::POOL_KEYS)
             .map(ClientConfig::Command)

@@ -58,6 +58,19 @@ pub struct BackendStatus {
     /// too busy to tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
+    /// What kind of server it said to be, and its version; absent if it has not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// The settings used for its kind of server; absent until it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<SettingText>,
+    /// Prompt and answer together, in tokens. Its value is absent while nobody has said: prompts are fitted to
+    /// `turn.context_tokens_max` then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_tokens_max: Option<SettingNumber>,
+    /// Rounds at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots: Option<SettingNumber>,
     /// Rounds that failed since the last one that was answered.
     failed_rounds: u64,
     /// Since when rounds fail, RFC 3339.
@@ -66,6 +79,23 @@ pub struct BackendStatus {
     /// The last failure of a round, or of the look whether the endpoint is there; absent while all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<BackendError>,
+}
+
+/// A number, and who says it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SettingNumber {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u64>,
+    /// `configured`: the operator; `server`: the server itself; `default`: neither.
+    from: String,
+}
+
+/// A word, and who says it.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct SettingText {
+    value: String,
+    /// `configured`: the operator; `server`: the server itself; `default`: neither.
+    from: String,
 }
 
 /// Why a backend is not well.
@@ -82,6 +112,14 @@ impl BackendStatus {
         let outcomes = &view["outcomes"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let failed_rounds = outcomes["failed_rounds"].as_u64().unwrap_or(0);
+        let number =
+            |key: &str, from: &str| text(&view[from]).map(|from| SettingNumber { value: view[key].as_u64(), from });
+        let said = &view["server"];
+        let server = text(&said["server"]).map(|server| match said["version"].as_str() {
+            Some(version) => format!("{server} {version}"),
+            None => server,
+        });
+        let profile = text(&view["profile"]).zip(text(&view["profile_from"]));
         let error = if failed_rounds > 0 { &outcomes["last_error"] } else { &view["check_error"] };
         Self {
             name,
@@ -89,6 +127,10 @@ impl BackendStatus {
             about,
             up: view["up"].as_bool(),
             state: text(&view["state"]),
+            server,
+            profile: profile.map(|(value, from)| SettingText { value, from }),
+            context_tokens_max: number("context_tokens_max", "context_tokens_from"),
+            slots: number("slots", "slots_from"),
             failed_rounds,
             failing_since: outcomes["failing_since"].as_i64().map(|at| Micros(at).to_string()),
             last_error: text(&error["kind"])

@@ -4,6 +4,7 @@ mod bad_models;
 mod bad_skills;
 mod chat;
 mod deadlines;
+mod described;
 mod doors;
 mod interfaces;
 mod jobs;

@@ -32,8 +32,9 @@ impl Two {
     async fn start(gpu: Reply, more: &str) -> Self {
         let gpu = FakeModelServer::start(move |_| gpu.clone()).await;
         let claude = FakeModelServer::start(|_| Reply::says("Claude did it.")).await;
-        let config = backend("gpu", &gpu.base_url(), "")
-            + &backend("claude", &claude.base_url(), "capabilities = [\"git\", \"shell\"]")
+        // Both stand for services elsewhere: what is on this machine is local unasked.
+        let config = backend("gpu", &gpu.base_url(), "privacy = \"cloud\"")
+            + &backend("claude", &claude.base_url(), "privacy = \"cloud\"\ncapabilities = [\"git\", \"shell\"]")
             + more;
         let (folder, server) = start(&config).await;
         Self { gpu, claude, server, _folder: folder }
@@ -146,7 +147,8 @@ async fn what_is_private_stays_in_the_house_or_fails_visibly() {
 
     let cloud = FakeModelServer::start(|_| Reply::says("From the cloud.")).await;
     let own = FakeModelServer::start(|_| Reply::says("From the house.")).await;
-    let config = backend("cloud", &cloud.base_url(), "") + &backend("own", &own.base_url(), "profile = \"vllm\"");
+    let config = backend("cloud", &cloud.base_url(), "privacy = \"cloud\"")
+        + &backend("own", &own.base_url(), "profile = \"vllm\"");
     let (_folder, server) = start(&config).await;
     let said = ask(&server, &private).await;
     assert_eq!((said["answer"].as_str(), cloud.request_count()), (Some("From the house."), 0), "{said}");

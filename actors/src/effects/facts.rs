@@ -116,11 +116,9 @@ fn interface(wiring: &Wiring, inbound: &Inbound, route: &[String]) -> (Mode, Mai
 
 /// The smallest window that is known of those that may run the turn: whichever stands in, the prompt fits.
 fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
-    let facts = &wiring.routing.facts;
-    let of = |name: &String| facts.iter().find(|f| f.name == *name)?.context_tokens_max;
     // Nothing means the first that is configured.
-    let first = facts.first().filter(|_| candidates.is_empty()).and_then(|f| f.context_tokens_max);
-    candidates.iter().filter_map(of).chain(first).min()
+    let first = wiring.routing.facts.first().filter(|_| candidates.is_empty()).map(|f| &f.name);
+    candidates.iter().chain(first).filter_map(|name| wiring.leases.window(name)).min()
 }
 
 /// The skill list of the prompt. That it leaves something out is logged once for each picture of the skills.

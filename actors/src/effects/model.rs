@@ -117,7 +117,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
         ran_ms += done.ran_ms;
         waited_ms += done.waited_ms;
         let rest = match &done.result {
-            Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.routing.facts),
+            Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.known_facts()),
             Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {

@@ -36,7 +36,8 @@ pub(crate) fn route(wiring: &Wiring, inbound: &Inbound) -> Routed {
     };
     // What works by itself takes neither tools nor a form for its answer.
     let needs_a_model = inbound.thread().is_some() || inbound.format().is_some();
-    let facts: Vec<_> = routing.facts.iter().filter(|facts| !(needs_a_model && facts.acts)).cloned().collect();
+    let mut facts = wiring.known_facts();
+    facts.retain(|facts| !(needs_a_model && facts.acts));
     match choose(&routing.table, &facts, routing.mode, &asked) {
         Ok(route) => {
             metrics::counter!("annie_routes_total", "backend" => route.primary().to_owned()).increment(1);

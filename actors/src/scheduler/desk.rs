@@ -150,6 +150,17 @@ impl Desk {
         desk
     }
 
+    /// Estimates count with the slots that a backend has now; rounds begin by the leases.
+    pub fn set_slots(&mut self, n: usize) {
+        let slots = u32::try_from(self.leases.slots(n)).unwrap_or(u32::MAX);
+        if let Some(line) = self.lines.get_mut(n) {
+            line.set_slots(id(n), slots);
+        }
+        if n == 0 {
+            self.lobby.set_slots(slots);
+        }
+    }
+
     // Tasks
 
     /// Takes a task into the books, waiting for those of `after` that are open. One that is not known may be another process's.

@@ -12,7 +12,7 @@ use annie_core::{
     event::Priority,
     ids::TaskId,
     message::ModelErrorKind,
-    ports::Clock,
+    ports::{Clock, ServerFacts},
     queue::BackendId,
     route::{BackendFacts, Health, HealthState, Shut, Window},
     time::Micros,
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::{
     SchedulerMsg,
     gate::{Gate, GateGrant, GateRefusal},
+    known::Known,
     outcomes::Outcomes,
     permit::{Permit, Verdict},
 };
@@ -49,7 +50,7 @@ struct Inner {
 
 /// One backend.
 struct Post {
-    slots: usize,
+    known: Known,
     running: usize,
     gate: Gate,
     window: Window,
@@ -126,7 +127,7 @@ impl Leases {
     /// Nothing is out.
     pub(crate) fn new(clock: Arc<dyn Clock>, breaker: BreakerLimits, backends: &[(BackendFacts, u32)]) -> Self {
         let posts = backends.iter().map(|(facts, slots)| Post {
-            slots: *slots as usize,
+            known: Known::new(facts, *slots),
             running: 0,
             gate: Gate::default(),
             window: Window::new(facts.window),
@@ -173,7 +174,7 @@ impl Leases {
     }
 
     pub(super) fn slots(&self, backend: usize) -> usize {
-        self.with(backend, |post| post.slots).unwrap_or(0)
+        self.with(backend, |post| post.known.slots()).unwrap_or(0)
     }
 
     /// How many are out on a backend.
@@ -315,15 +316,45 @@ impl Leases {
             } else {
                 "up"
             };
-            json!({
-                "slots": post.slots, "running": post.running, "up": state == "up", "state": state,
+            let mut view = json!({
+                "running": post.running, "up": state == "up", "state": state,
                 "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
                 "failures": post.health.row().failures, "trips": post.health.row().trips,
                 "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
                 "by_commands": post.by_commands.as_ref().map(|(at, why)| json!({"since": at, "why": why})),
-            })
+            });
+            if let (Some(view), Value::Object(known)) = (view.as_object_mut(), post.known.view()) {
+                view.extend(known);
+            }
+            view
         })
         .unwrap_or(Value::Null)
+    }
+
+    // What servers say of themselves
+
+    /// A backend's server said what it is and what it can.
+    pub(crate) fn learn(&self, backend: &str, facts: ServerFacts) {
+        let Some(learned) = self.find(backend).and_then(|at| self.with(at, |post| post.known.learn(facts))) else {
+            return;
+        };
+        if let Some((configured, server)) = learned.too_large {
+            tracing::warn!(
+                backend,
+                configured,
+                server,
+                "context_tokens_max is larger than the window of the server, which refuses or cuts longer prompts: lower it, or \
+                 start the server with a larger window"
+            );
+        }
+        if learned.knows_no_tools {
+            self.use_commands(backend, "its server says that the model knows no tools");
+        }
+    }
+
+    /// A backend's window in tokens, as it is configured or as its server says.
+    pub(crate) fn window(&self, backend: &str) -> Option<u32> {
+        self.find(backend).and_then(|at| self.with(at, |post| post.known.window())).flatten()
     }
 
     // Interface

@@ -42,6 +42,10 @@ impl Lobby {
         Self { queue, classes: HashMap::new(), depths: [0; 5] }
     }
 
+    pub fn set_slots(&mut self, slots: u32) {
+        self.queue.set_slots(ALL, slots);
+    }
+
     pub fn len(&self) -> usize {
         self.queue.len()
     }

@@ -8,6 +8,7 @@
 mod admit;
 mod desk;
 mod gate;
+mod known;
 mod leases;
 mod load;
 mod lobby;
@@ -154,6 +155,11 @@ pub enum SchedulerMsg {
         /// Whether it is.
         up: bool,
     },
+    /// A backend's server said how many rounds it takes at a time.
+    BackendDescribed {
+        /// Which.
+        backend: String,
+    },
     /// Closes the gate for everything but voice, or keeps it closed.
     HoldGate {
         /// On which backend.
@@ -202,6 +208,7 @@ impl Named for SchedulerMsg {
             Self::Woken => "Woken",
             Self::Stand { .. } => "Stand",
             Self::BackendChecked { .. } => "BackendChecked",
+            Self::BackendDescribed { .. } => "BackendDescribed",
             Self::HoldGate { .. } => "HoldGate",
             Self::ReleaseGate { .. } => "ReleaseGate",
             Self::Due => "Due",
@@ -337,6 +344,11 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::BackendChecked { backend, up } => {
             if let Some(n) = desk.leases.find(&backend) {
                 desk.leases.checked(n, up);
+            }
+        }
+        SchedulerMsg::BackendDescribed { backend } => {
+            if let Some(n) = desk.leases.find(&backend) {
+                desk.set_slots(n);
             }
         }
         SchedulerMsg::Order { task, user } => desk.set_aside(task, user, now),

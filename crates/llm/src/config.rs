@@ -31,6 +31,19 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// The word of the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenRouter => "openrouter",
+            Self::OpenAi => "openai",
+            Self::Vllm => "vllm",
+            Self::LlamaCpp => "llamacpp",
+            Self::Ollama => "ollama",
+            Self::Generic => "generic",
+        }
+    }
+
     /// Whether text parts are understood, which carry cache breakpoints and keep volatile context apart.
     pub(crate) const fn takes_parts(self) -> bool {
         matches!(self, Self::OpenRouter | Self::OpenAi)
@@ -73,6 +86,9 @@ pub struct ModelConfig {
     pub name: String,
     /// Which kind of server it is.
     pub profile: Profile,
+    /// Whether the operator chose `generic`: then the server's own word does not count.
+    #[serde(skip)]
+    pub is_profile_set: bool,
     /// Its base URL with the version: `https://openrouter.ai/api/v1`.
     pub base_url: String,
     /// The model to ask for, unless a request names another.
@@ -126,6 +142,7 @@ impl Default for ModelConfig {
         Self {
             name: "default".to_owned(),
             profile: Profile::default(),
+            is_profile_set: false,
             base_url: String::new(),
             model: String::new(),
             embeddings: None,
@@ -212,6 +229,11 @@ impl ModelConfig {
             return fail("retry_wait_ms_min is larger than retry_wait_ms_max".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether the server's own word for what it is counts.
+    pub(crate) fn learns_profile(&self) -> bool {
+        self.profile == Profile::Generic && !self.is_profile_set
     }
 
     /// A text of a server or a library with every secret of this backend masked.

@@ -11,6 +11,7 @@ mod error;
 pub mod offline;
 mod repair;
 mod secret;
+mod server_facts;
 mod wire;
 
 pub use client::OpenAiModel;

@@ -40,6 +40,7 @@ fn what_a_backend_can_do_reaches_the_pool() {
         privacy: Privacy::Local,
         context_tokens_max: Some(9_000),
         slots: 2,
+        learns_slots: false,
         cost: Some(Cost { input_usd: 1.0, output_usd: 2.5 }),
         window: Some(RateWindow { requests_max: 60, window_ms: 1_000, reserve: 5 }),
         called: vec!["Big One".into()],
@@ -50,8 +51,8 @@ fn what_a_backend_can_do_reaches_the_pool() {
     assert_eq!(facts(&server(more)), wanted);
     let plain = facts(&server(""));
     assert_eq!(
-        (plain.slots, plain.called, plain.privacy, plain.acts),
-        (4, vec!["a".to_owned()], Privacy::Cloud, false)
+        (plain.slots, plain.learns_slots, plain.called, plain.privacy, plain.acts),
+        (4, true, vec!["a".to_owned()], Privacy::Cloud, false)
     );
     assert!(facts(&server("called = []")).called.is_empty());
 }
@@ -86,12 +87,36 @@ fn only_a_server_of_ones_own_at_an_address_of_ones_own_is_local_unasked() {
         ("vllm", "http://[2001:db8::1]/v1", false),
         ("vllm", "https://gpu.example.org/v1", false),
         ("vllm", "https://localhost.example.org/v1", false),
-        ("generic", "http://127.0.0.1:4000/v1", false),
+        ("generic", "http://127.0.0.1:4000/v1", true),
+        ("generic", "http://127.8.9.10/v1", true),
+        ("generic", "http://[::1]:4000/v1", true),
+        ("generic", "http://[::ffff:127.0.0.1]:4000/v1", true),
+        ("generic", "http://LOCALHOST:1234/v1", true),
+        ("generic", "http://localhost.example.org/v1", false),
+        ("generic", "http://192.168.1.5:1234/v1", false),
+        ("generic", "http://gpu.local:1234/v1", false),
+        ("generic", "http://128.0.0.1/v1", false),
+        ("openai", "http://127.0.0.1:4000/v1", false),
         ("openrouter", "https://openrouter.ai/api/v1", false),
     ] {
         let text = format!("[[backend]]\nname = \"a\"\nmodel = \"m\"\nprofile = {profile:?}\nbase_url = {url:?}\n");
         assert_eq!(facts(&text).privacy == Privacy::Local, local, "{profile} {url}");
     }
+    let here = "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"http://localhost:8080/v1\"\n";
+    assert_eq!(facts(here).privacy, Privacy::Local);
+    let elsewhere = format!("{here}proxy = \"http://proxy.example.org:3128\"\n");
+    assert_eq!(facts(&elsewhere).privacy, Privacy::Cloud, "it is the proxy's own address");
+    assert_eq!(facts(&format!("{here}privacy = \"cloud\"\n")).privacy, Privacy::Cloud);
+}
+
+#[test]
+fn profile_that_the_file_names_counts_as_chosen_and_a_missing_one_does_not() {
+    let is_set = |more: &str| model_of(&config(&server(more)).backend[0]).is_profile_set;
+    assert_eq!((is_set(""), is_set("profile = \"generic\""), is_set("profile = \"vllm\"")), (false, true, true));
+    let environment = Environment::of(&[("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"), ("ANNIE_MODEL", "m")]);
+    let config = Sources { environment, ..Sources::default() }.load().unwrap().config;
+    assert!(!model_of(&config.backend[0]).is_profile_set, "nobody knows what runs at that port");
+    assert_eq!(config.facts()[0].privacy, Privacy::Local, "private requests stay on this machine");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{
 use annie_core::{
     event::Priority,
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
-    ports::{DraftSink, Fut, Model},
+    ports::{DraftSink, Fut, Model, ServerFacts},
 };
 use serde_json::Value;
 
@@ -26,6 +26,8 @@ use crate::{
 struct Endpoint {
     is_away: AtomicBool,
     checks: AtomicU32,
+    /// The window that its server says; 0 says nothing.
+    window: AtomicU32,
 }
 
 impl Model for Endpoint {
@@ -49,6 +51,11 @@ impl Model for Endpoint {
             Ok(())
         };
         Box::pin(std::future::ready(answer))
+    }
+
+    fn describe(&self) -> Fut<'_, Option<ServerFacts>> {
+        let context_tokens_max = Some(self.window.load(SeqCst)).filter(|window| *window > 0);
+        Box::pin(async move { Some(ServerFacts { context_tokens_max, ..ServerFacts::default() }) })
     }
 }
 
@@ -119,4 +126,22 @@ async fn calls_that_fail_make_it_look_and_a_new_life_of_it_goes_on() {
     model.is_away.store(false, SeqCst);
     world.pass_ms(10_000).await;
     assert_eq!(used(&world, 2).await, "gpu", "it is back, a minute's pause or not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_that_comes_back_is_asked_again_what_it_can() {
+    let model = Arc::new(Endpoint::default());
+    model.window.store(8_192, SeqCst);
+    let world = start(&model).await;
+    world.until("its window is known", async || world.leases.window("gpu").filter(|window| *window == 8_192)).await;
+    assert_eq!(view(&world).await["context_tokens_from"], "server");
+    model.is_away.store(true, SeqCst);
+    model.window.store(2_048, SeqCst);
+    let failed = Verdict::Failed { kind: ModelErrorKind::Unavailable, retry_after_ms: None };
+    world.fail(1, "gpu", &[failed; 5]).await;
+    world.pass_ms(10_000).await;
+    assert_eq!(world.leases.window("gpu"), Some(8_192), "nobody could be asked");
+    model.is_away.store(false, SeqCst);
+    world.pass_ms(300_001).await;
+    assert_eq!(world.leases.window("gpu"), Some(2_048), "it was started anew with another window");
 }

@@ -3,6 +3,7 @@
 
 mod env;
 mod model;
+mod server_facts;
 mod skills;
 mod store;
 mod work;
@@ -11,6 +12,7 @@ use std::{future::Future, pin::Pin};
 
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
+pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};
 pub use store::{
     ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fence, IntentRow, IntentState, Keys, Log,

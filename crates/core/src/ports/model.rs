@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Fut;
+use super::{Fut, ServerFacts};
 use crate::message::{ModelError, ModelErrorKind, ModelReply, ModelRequest};
 
 /// A piece of a reply that is still being written. Drafts are the only thing announced before it is stored.
@@ -52,4 +52,9 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// Why it is not.
     fn check(&self) -> Fut<'_, Result<(), ModelError>>;
+
+    /// What its server says of itself; nothing if there is no server to ask. A server that does not say something is no error.
+    fn describe(&self) -> Fut<'_, Option<ServerFacts>> {
+        Box::pin(std::future::ready(None))
+    }
 }

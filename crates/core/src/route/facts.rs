@@ -66,10 +66,13 @@ pub struct BackendFacts {
     pub capabilities: BTreeSet<String>,
     /// Where its work is done.
     pub privacy: Privacy,
-    /// The longest prompt and answer together, in tokens; unknown means that anything is tried.
+    /// The longest prompt and answer together, in tokens; absent means what its server says. If that is nothing,
+    /// anything is tried.
     pub context_tokens_max: Option<u32>,
     /// Rounds at a time, at least 1.
     pub slots: u32,
+    /// Nobody configured the slots: what the server says of them counts.
+    pub learns_slots: bool,
     /// What it costs; nothing means free.
     pub cost: Option<Cost>,
     /// How many requests it takes; nothing means that only the provider's own words count.
@@ -93,6 +96,7 @@ impl Default for BackendFacts {
             privacy: Privacy::default(),
             context_tokens_max: None,
             slots: 1,
+            learns_slots: false,
             cost: None,
             window: None,
             called: Vec::new(),

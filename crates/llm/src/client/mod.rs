@@ -2,13 +2,14 @@
 //! every size. Dropping the future drops the connection, which stops the server's work.
 
 mod backoff;
+mod describe;
 mod embed;
 mod read;
 
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,7 +17,7 @@ use std::{
 
 use annie_core::{
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
-    ports::{DraftSink, Entropy, Fut, Model},
+    ports::{DraftSink, Entropy, Fut, Model, ServerFacts},
 };
 use reqwest::{
     Client, Proxy, Response,
@@ -41,6 +42,8 @@ use crate::{
 /// A model behind any OpenAI-compatible endpoint.
 pub struct OpenAiModel {
     config: ModelConfig,
+    /// The same for the kind of server that it was found to be.
+    learned: OnceLock<ModelConfig>,
     http: Client,
     chat_url: String,
     check_url: String,
@@ -67,6 +70,7 @@ impl OpenAiModel {
         let http = http(&config)?;
         Ok(Self {
             config,
+            learned: OnceLock::new(),
             http,
             chat_url,
             check_url,
@@ -77,10 +81,10 @@ impl OpenAiModel {
         })
     }
 
-    /// The settings.
+    /// The settings that count.
     #[must_use]
-    pub const fn config(&self) -> &ModelConfig {
-        &self.config
+    pub fn config(&self) -> &ModelConfig {
+        self.learned.get().unwrap_or(&self.config)
     }
 
     async fn attempt(
@@ -92,7 +96,7 @@ impl OpenAiModel {
     ) -> Result<ModelReply, Failure> {
         let names = Names::of(request);
         let begins_thinking = self.begins_thinking.load(Ordering::Relaxed);
-        let mut assembler = Assembler::new(&self.config, &names, begins_thinking, drafts);
+        let mut assembler = Assembler::new(self.config(), &names, begins_thinking, drafts);
         let outcome = match tokio::time::timeout_at(by, self.exchange(body, &mut assembler)).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -208,7 +212,7 @@ impl OpenAiModel {
                 }
                 Err(failure) => failure,
             };
-            if let Some(learned) = quirks.learned(&failure.error, &self.config, request) {
+            if let Some(learned) = quirks.learned(&failure.error, self.config(), request) {
                 tracing::info!(model = %self.config.name, ?learned, "a parameter is left out that the server refuses");
                 quirks = learned;
                 body = self.body(request, quirks)?;
@@ -230,12 +234,12 @@ impl OpenAiModel {
     }
 
     fn body(&self, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, ModelError> {
-        request::body(&self.config, request, quirks)
+        request::body(self.config(), request, quirks)
             .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))
     }
 
     fn notice(&self, reply: &ModelReply, prompt_bytes: usize) {
-        if self.config.profile == Profile::Ollama && looks_truncated(prompt_bytes, &reply.usage) {
+        if self.config().profile == Profile::Ollama && looks_truncated(prompt_bytes, &reply.usage) {
             tracing::warn!(
                 model = %self.config.name,
                 prompt_bytes,
@@ -274,6 +278,10 @@ impl Model for OpenAiModel {
         request: serde_json::Map<String, serde_json::Value>,
     ) -> Fut<'_, Result<serde_json::Value, ModelError>> {
         Box::pin(self.vectors(request))
+    }
+
+    fn describe(&self) -> Fut<'_, Option<ServerFacts>> {
+        Box::pin(async move { Some(self.facts().await) })
     }
 
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {

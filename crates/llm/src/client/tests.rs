@@ -12,6 +12,8 @@ use serde_json::json;
 use super::*;
 use crate::secret::Secret;
 
+mod describe;
+
 const KEY: &str = "sk-do-not-show-me";
 
 struct Counting(AtomicU64);

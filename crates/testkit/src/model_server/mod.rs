@@ -2,6 +2,7 @@
 //! script (a closure or a queue) chooses a [`Reply`] for every request; the server records the exact bytes of each
 //! request and counts the clients that hung up in the middle of a reply.
 
+mod description;
 mod reply;
 mod wire;
 
@@ -33,6 +34,7 @@ use tokio::{
     task::JoinHandle,
 };
 
+pub use description::Description;
 pub use reply::{CallShape, Reply};
 use wire::Action;
 
@@ -109,6 +111,7 @@ struct Shared {
     script: Box<Script>,
     seen: Mutex<Vec<Seen>>,
     probes: Mutex<Option<Reply>>,
+    description: Mutex<Option<Description>>,
     keeps: AtomicBool,
     numbers: AtomicU64,
     arrived: watch::Sender<u64>,
@@ -132,6 +135,7 @@ impl FakeModelServer {
             script: Box::new(script),
             seen: Mutex::default(),
             probes: Mutex::default(),
+            description: Mutex::default(),
             keeps: AtomicBool::new(true),
             numbers: AtomicU64::new(0),
             arrived: watch::channel(0).0,
@@ -199,6 +203,11 @@ impl FakeModelServer {
     pub fn answer_probes_with(&self, reply: Reply) {
         *self.shared.probes.lock() = Some(reply);
     }
+
+    /// Says of itself what such a server says, from now on.
+    pub fn describe_as(&self, description: Description) {
+        *self.shared.description.lock() = Some(description);
+    }
 }
 
 impl fmt::Debug for FakeModelServer {
@@ -239,8 +248,14 @@ async fn answer(
     request: Request,
 ) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
-    if parts.method == axum::http::Method::GET {
-        let reply = shared.probes.lock().clone();
+    let is_get = parts.method == axum::http::Method::GET;
+    let probed = shared.probes.lock().clone().filter(|_| is_get);
+    let described = || shared.description.lock().as_ref().and_then(|d| d.answer(parts.uri.path(), is_get));
+    if let Some(reply) = probed.clone().or_else(described) {
+        return Ok(respond(reply, false, &shared, peer));
+    }
+    if is_get {
+        let reply = probed;
         let reply = reply.unwrap_or_else(|| Reply::body(200, r#"{"object":"list","data":[{"id":"fake-model"}]}"#));
         return Ok(respond(reply, false, &shared, peer));
     }
