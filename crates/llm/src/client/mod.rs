@@ -1,4 +1,4 @@
-//! The client: one HTTP call per round, retried only while nothing of an answer has come, with a limit on every wait and
+//! The client: one HTTP call per round, retried only while nothing of an answer was shown, with a limit on every wait and
 //! every size. Dropping the future drops the connection, which stops the server's work.
 
 mod backoff;
@@ -34,6 +34,7 @@ use crate::{
         assemble::Assembler,
         failure::{self, Failure, Hints},
         quirks::Quirks,
+        refused::Refused,
         request,
         usage::looks_truncated,
     },
@@ -51,6 +52,8 @@ pub struct OpenAiModel {
     entropy: Arc<dyn Entropy>,
     /// What this backend was found to refuse.
     quirks: Mutex<Quirks>,
+    /// Parameters of callers that this backend was found to refuse.
+    refused: Mutex<Refused>,
     /// Replies of this backend begin inside thinking: its template opens it.
     begins_thinking: AtomicBool,
 }
@@ -77,6 +80,7 @@ impl OpenAiModel {
             headers,
             entropy,
             quirks: Mutex::default(),
+            refused: Mutex::default(),
             begins_thinking: AtomicBool::new(false),
         })
     }
@@ -112,8 +116,9 @@ impl OpenAiModel {
             failure.may_retry &= !has_shown;
             failure
         })?;
-        if assembled.ended_unbegun {
-            self.begins_thinking.store(true, Ordering::Relaxed);
+        // One reply with a stray end of thinking must not end streaming for good.
+        if assembled.ended_unbegun || assembled.held_in_vain {
+            self.begins_thinking.store(assembled.ended_unbegun, Ordering::Relaxed);
         }
         Ok(assembled.reply)
     }
@@ -201,7 +206,8 @@ impl OpenAiModel {
 
     async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
         let mut quirks = self.quirks();
-        let mut body = self.body(request, quirks)?;
+        let mut refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut body = self.body(&refused.strip(request), quirks)?;
         let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
         let mut attempt = 0;
         loop {
@@ -212,10 +218,20 @@ impl OpenAiModel {
                 }
                 Err(failure) => failure,
             };
+            if let Some(lesson) = refused.learned(&failure.error, request) {
+                let (parameter, is_value) = (lesson.parameter, lesson.is_value);
+                tracing::info!(model = %self.config.name, parameter, is_value, "what a caller asked for is left out: the server refuses it");
+                refused = lesson.refused;
+                body = self.body(&refused.strip(request), quirks)?;
+                if !is_value {
+                    self.refused.lock().unwrap_or_else(PoisonError::into_inner).add(parameter);
+                }
+                continue;
+            }
             if let Some(learned) = quirks.learned(&failure.error, self.config(), request) {
                 tracing::info!(model = %self.config.name, ?learned, "a parameter is left out that the server refuses");
                 quirks = learned;
-                body = self.body(request, quirks)?;
+                body = self.body(&refused.strip(request), quirks)?;
                 *self.quirks.lock().unwrap_or_else(PoisonError::into_inner) = quirks;
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annie_core::{
+    caller::Sampling,
     message::{Finish, Message},
     ports::Draft,
 };
@@ -444,4 +445,56 @@ async fn parameter_that_the_server_refuses_is_left_out_and_that_is_remembered() 
     let server = FakeModelServer::start(|_| Reply::error(400, "max_tokens is too large: 9999")).await;
     assert_eq!(ask(&model(config(&server))).await.unwrap_err().kind, ModelErrorKind::InvalidRequest);
     assert_eq!(server.request_count(), 1, "a wrong value is not a refused parameter");
+}
+
+#[tokio::test]
+async fn parameter_of_a_caller_that_the_server_refuses_is_left_out_from_then_on() {
+    let server = FakeModelServer::start(|request| {
+        if request.json()["stop"].is_null() {
+            Reply::says("fine")
+        } else {
+            Reply::error(400, "Unsupported parameter: 'stop' is not supported with this model.")
+        }
+    })
+    .await;
+    let model = model(config(&server));
+    let mut request = with_tools();
+    request.options.sampling = Sampling { stop: vec!["END".into()], seed: Some(7), ..Sampling::default() };
+    for requests in [2, 3] {
+        assert_eq!(model.call(&request, Arc::new(|_| ())).await.unwrap().text, "fine");
+        assert_eq!(server.request_count(), requests);
+    }
+    assert_eq!(server.requests()[2].json()["seed"], 7, "nothing else is left out");
+}
+
+#[tokio::test]
+async fn value_of_one_caller_that_the_server_refuses_changes_nothing_for_others() {
+    let server = FakeModelServer::start(|request| {
+        if request.json()["temperature"] == 2 {
+            Reply::error(400, "Unsupported value: 'temperature' does not support 2 with this model.")
+        } else {
+            Reply::says("fine")
+        }
+    })
+    .await;
+    let model = model(ModelConfig { temperature: Some(0.5), ..config(&server) });
+    let mut request = with_tools();
+    request.options.sampling.temperature = Some(2.into());
+    assert_eq!(model.call(&request, Arc::new(|_| ())).await.unwrap().text, "fine");
+    assert_eq!(ask(&model).await.unwrap().text, "fine");
+    let sent: Vec<_> = server.requests().iter().map(|seen| seen.json()["temperature"].as_f64()).collect();
+    assert_eq!(sent, [Some(2.0), Some(0.5), Some(0.5)], "the operator's own is sent");
+}
+
+#[tokio::test]
+async fn backend_that_once_ended_thinking_unbegun_streams_again_after_a_reply_without_it() {
+    let replies = ["hm</think>Hi", "plain", "streamed"].map(Reply::says);
+    let server = FakeModelServer::queue(replies.to_vec()).await;
+    let model = model(config(&server));
+    let holds = || model.begins_thinking.load(Ordering::Relaxed);
+    assert_eq!(ask(&model).await.unwrap().text, "Hi");
+    assert!(holds(), "its template begins thinking");
+    assert_eq!(ask(&model).await.unwrap().text, "plain");
+    assert!(!holds(), "the first was an accident");
+    assert_eq!(ask(&model).await.unwrap().text, "streamed");
 }

@@ -40,9 +40,54 @@ const TAGS: [&str; 28] = [
     "[TOOL_REQUEST]",
     "[END_TOOL_REQUEST]",
 ];
+/// Keys under which a call's name stands.
+const NAME_KEYS: [&str; 5] = ["name", "tool", "tool_name", "function", "recipient_name"];
+/// Keys under which its arguments stand.
+const ARGUMENT_KEYS: [&str; 5] = ["arguments", "parameters", "args", "input", "params"];
+/// Keys under which a list of calls stands.
+const LIST_KEYS: [&str; 2] = ["tool_calls", "function_call"];
+/// Keys of a call that say nothing.
+const OTHER_KEYS: [&str; 2] = ["id", "type"];
 /// Words of a line that shows a call instead of making it.
-const QUOTING: [&str; 9] =
-    ["example", "would", "could", "e.g.", "instance", "like this", "looks like", "such as", "format"];
+const QUOTING: [&str; 14] = [
+    "example",
+    "would",
+    "could",
+    "e.g.",
+    "instance",
+    "like this",
+    "looks like",
+    "such as",
+    "format",
+    "says:",
+    "said:",
+    "reads:",
+    "contains:",
+    "written:",
+];
+
+/// Beginnings of calls that carry their name in them.
+const OPENINGS: [&str; 3] = [ANNOUNCED, "<function=", "<invoke"];
+const ANNOUNCED: &str = "[Calling tool";
+
+/// Whether a text may become a call that begins with a tag, as far as it goes.
+pub(super) fn may_begin_with_tag(text: &str) -> bool {
+    TAGS.iter().chain(&OPENINGS).any(|tag| tag.starts_with(text) || text.starts_with(tag))
+}
+
+/// Whether a text may become a key of a call, as far as it goes.
+pub(super) fn may_become_key(text: &str) -> bool {
+    keys().any(|key| key.starts_with(text))
+}
+
+/// Whether this is a key of a call.
+pub(super) fn is_key(text: &str) -> bool {
+    keys().any(|key| key == text)
+}
+
+fn keys() -> impl Iterator<Item = &'static str> {
+    [&NAME_KEYS[..], &ARGUMENT_KEYS, &LIST_KEYS, &OTHER_KEYS].into_iter().flatten().copied()
+}
 
 /// Calls that were found in a text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -95,9 +140,9 @@ impl<'a> Reader<'a> {
             self.skip(tag.len());
         } else if let Some(behind) = self.rest.strip_prefix("```") {
             self.rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
-        } else if self.rest.starts_with("[Calling tool") {
+        } else if self.rest.starts_with(ANNOUNCED) {
             self.announced()?;
-        } else if self.rest.starts_with("<function=") || self.rest.starts_with("<invoke") {
+        } else if OPENINGS.iter().any(|begin| self.rest.starts_with(begin)) {
             self.marked_up()?;
         } else if self.rest.starts_with(['{', '[']) {
             let read = json::read(self.rest)?;
@@ -125,7 +170,7 @@ impl<'a> Reader<'a> {
         match value {
             Value::Array(items) => items.into_iter().try_for_each(|item| self.collect(item)),
             Value::Object(mut call) => {
-                for list in ["tool_calls", "function_call"] {
+                for list in LIST_KEYS {
                     if let Some(inner) = call.remove(list) {
                         return self.collect(inner);
                     }
@@ -134,13 +179,13 @@ impl<'a> Reader<'a> {
                     let function = std::mem::take(function);
                     return self.collect(Value::Object(function));
                 }
-                let name = ["name", "tool", "tool_name", "function", "recipient_name"].iter().find_map(|k| {
+                let name = NAME_KEYS.iter().find_map(|k| {
                     let is_text = call.get(*k).is_some_and(Value::is_string);
                     is_text.then(|| call.remove(*k)).flatten()
                 })?;
-                let given = ["arguments", "parameters", "args", "input", "params"].iter().find_map(|k| call.remove(*k));
+                let given = ARGUMENT_KEYS.iter().find_map(|k| call.remove(*k));
                 let arguments = given.unwrap_or_else(|| {
-                    call.retain(|key, _| !matches!(key.as_str(), "id" | "type"));
+                    call.retain(|key, _| !OTHER_KEYS.contains(&key.as_str()));
                     Value::Object(call)
                 });
                 self.push(name.as_str()?, arguments)
@@ -175,7 +220,9 @@ impl<'a> Reader<'a> {
             if self.rest.starts_with("<parameter") {
                 let key = self.tag_name()?;
                 let ends = ["</parameter>", "<parameter", "</function>", "</invoke>", "</tool_call>"];
-                let end = ends.iter().filter_map(|end| self.rest.find(end)).min().unwrap_or(self.rest.len());
+                let mut tags = self.rest.match_indices('<').map(|(at, _)| at);
+                let is_end = |at: &usize| ends.iter().any(|end| self.rest[*at..].starts_with(end));
+                let end = tags.find(is_end).unwrap_or(self.rest.len());
                 arguments.insert(key.to_owned(), plain_value(&self.rest[..end]));
                 self.skip(end);
                 self.rest = self.rest.strip_prefix("</parameter>").unwrap_or(self.rest);
@@ -248,15 +295,20 @@ impl<'a> Reader<'a> {
             return Some(());
         }
         let line = self.rest.lines().next().unwrap_or_default().trim_end();
-        let lower = line.to_lowercase();
-        let is_quoting = line.ends_with('?') || QUOTING.iter().any(|word| lower.contains(word));
-        if !self.lifted.prose.is_empty() || line.chars().count() > PROSE_CHARS_MAX || is_quoting {
+        if !self.lifted.prose.is_empty() || !may_stand_before_calls(line) {
             return None;
         }
         self.lifted.prose = line.to_owned();
         self.skip(line.len());
         Some(())
     }
+}
+
+/// Whether a text may be what a model says to the calls that it makes: at most one short line that does not show them.
+pub(super) fn may_stand_before_calls(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let is_quoting = text.ends_with('?') || QUOTING.iter().any(|word| lower.contains(word));
+    !text.contains('\n') && text.chars().count() <= PROSE_CHARS_MAX && !is_quoting
 }
 
 /// The name that a text begins with.

@@ -10,25 +10,8 @@ use super::{
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// How much of what is held is looked at again with every character, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 256;
-/// Beginnings of tags that stand around calls.
-const TAGS: [&str; 8] = ["<tool", "<function", "</", "<invoke", "<|tool", "<|/tool", "[TOOL_", "[Calling tool"];
 /// What a fence around a call says of itself.
 const FENCES: [&str; 8] = ["", "json", "tool_call", "tool_calls", "tool_code", "tool", "function", "xml"];
-/// Keys with which a call may begin.
-const KEYS: [&str; 12] = [
-    "name",
-    "tool",
-    "tool_name",
-    "function",
-    "type",
-    "id",
-    "arguments",
-    "parameters",
-    "args",
-    "tool_calls",
-    "function_call",
-    "recipient_name",
-];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -149,16 +132,15 @@ impl<'a> Gate<'a> {
 
 /// Whether a text that begins like this may become a call.
 fn may_be_call(text: &str, names: &Names) -> bool {
-    let is_begun = |begin: &&str| begin.starts_with(text) || text.starts_with(*begin);
     match text.chars().next() {
         None => true,
         Some('{') => object_may_be_call(text, names),
-        Some('[') if TAGS.iter().any(is_begun) => true,
+        Some('[') if calls::may_begin_with_tag(text) => true,
         Some('[') => {
             let inner = text[1..].trim_start();
             inner.is_empty() || inner.starts_with('{') && object_may_be_call(inner, names)
         }
-        Some('<') => TAGS.iter().any(is_begun),
+        Some('<') => calls::may_begin_with_tag(text),
         Some('`') => {
             let Some(fence) = text.strip_prefix("```") else { return "```".starts_with(text) };
             match fence.split_once('\n') {
@@ -190,8 +172,8 @@ fn object_may_be_call(text: &str, names: &Names) -> bool {
         return false;
     }
     let Some(key) = inner.strip_prefix('"') else { return inner.is_empty() || inner.starts_with('/') };
-    let Some((key, behind)) = key.split_once('"') else { return KEYS.iter().any(|known| known.starts_with(key)) };
-    if !KEYS.contains(&key) {
+    let Some((key, behind)) = key.split_once('"') else { return calls::may_become_key(key) };
+    if !calls::is_key(key) {
         return false;
     }
     let value = behind.trim_start().strip_prefix(':').unwrap_or_default().trim_start();

@@ -1,9 +1,13 @@
 //! Takes thinking and the tokens of chat templates out of a text while it streams. What may become a marker is held back
 //! until it is one or not, so that no part of a marker is ever shown.
 
+use annie_core::outcome::floor_char_boundary;
+
 /// The longest header of a harmony message, in bytes.
 const HEADER_BYTES_MAX: usize = 400;
 const HARMONY_ENDS: &[&str] = &["<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"];
+/// How every marker begins.
+const BEGINNINGS: [char; 3] = ['<', '[', '◁'];
 const THINK: &[&str] = &["</think>", "</thinking>"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,26 +99,35 @@ enum Mode {
 #[derive(Debug)]
 pub(super) struct Markup {
     mode: Mode,
-    /// Not decided yet.
+    /// Not decided yet, from byte `at` on. What was decided is taken off once for each piece of the reply.
     pending: String,
+    at: usize,
     /// Tokens that are dropped if nothing follows.
     tail: String,
     /// Text that is thinking if an end of thinking comes.
     held: Option<String>,
-    /// The last character given out, and whether a code fence is open.
+    /// Where in what is held thinking began with a marker of its own.
+    began_in_held: Option<usize>,
+    /// The last character, and whether the backticks of its line open a code span.
     last: Option<char>,
+    in_span: bool,
     line: String,
     in_fence: bool,
-    /// A beginning of thinking was shown as what it is: text. Its end is text too.
-    has_literal_opener: bool,
+    /// A beginning of thinking stands as text in the present code span, or in the present fence.
+    opener_in_span: bool,
+    opener_in_fence: bool,
     has_thought: bool,
     has_text: bool,
+    /// The first thing in the reply was the header of a harmony message.
+    began_with_header: Option<bool>,
     /// Calls in harmony's own form: name and arguments.
-    pub calls: Vec<(String, String)>,
+    calls: Vec<(String, String)>,
     pub took_thinking: bool,
     pub took_tokens: bool,
     /// Thinking ended that had not begun: this backend's template begins it.
     pub ended_unbegun: bool,
+    /// Text was held back as thinking, and was none.
+    pub held_in_vain: bool,
 }
 
 impl Markup {
@@ -123,40 +136,72 @@ impl Markup {
         Self {
             mode: Mode::Text,
             pending: String::new(),
+            at: 0,
             tail: String::new(),
             held: if begins_thinking { Some(String::new()) } else { None },
+            began_in_held: None,
             last: None,
+            in_span: false,
             line: String::new(),
             in_fence: false,
-            has_literal_opener: false,
+            opener_in_span: false,
+            opener_in_fence: false,
             has_thought: false,
             has_text: false,
+            began_with_header: None,
             calls: Vec::new(),
             took_thinking: false,
             took_tokens: false,
             ended_unbegun: false,
+            held_in_vain: false,
         }
     }
 
     pub fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.pending.push_str(text);
         while self.step(false, out) {}
+        self.pending.drain(..self.at);
+        self.at = 0;
     }
 
-    pub fn finish(&mut self, out: &mut Vec<Piece>) {
+    /// `is_cut` if the reply did not come to its own end: what was held then is thinking whose end is missing.
+    pub fn finish(&mut self, is_cut: bool, out: &mut Vec<Piece>) {
         while self.step(true, out) {}
         self.took_tokens |= !self.tail.trim().is_empty();
-        if let Some(held) = self.held.take() {
+        if let Some(mut held) = self.held.take() {
+            let said = if is_cut { 0 } else { self.began_in_held.unwrap_or(held.len()) };
+            let thought = held.split_off(said);
+            self.held_in_vain = !is_cut;
             self.give(&held, out);
+            if !thought.is_empty() {
+                self.took_thinking = true;
+                out.push(Piece::Thought(thought));
+            }
         }
         if let Mode::Call { name, body } = std::mem::replace(&mut self.mode, Mode::Over) {
             self.calls.push((name, body));
         }
     }
 
+    /// Calls in harmony's own form, of a reply that began in it: other models only quote such calls.
+    pub fn calls(&self) -> &[(String, String)] {
+        if self.began_with_header == Some(true) { &self.calls } else { &[] }
+    }
+
+    fn undecided(&self) -> &str {
+        &self.pending[self.at..]
+    }
+
+    /// Takes so many bytes of what is not decided.
+    fn taken(&mut self, bytes: usize) -> String {
+        let from = self.at;
+        self.at += bytes;
+        self.pending[from..self.at].to_owned()
+    }
+
     /// One step; false if there is nothing to do until more text comes.
     fn step(&mut self, is_last: bool, out: &mut Vec<Piece>) -> bool {
-        if self.pending.is_empty() {
+        if self.undecided().is_empty() {
             return false;
         }
         match &self.mode {
@@ -168,7 +213,7 @@ impl Markup {
             Mode::Call { .. } => self.until(HARMONY_ENDS, is_last, |this, more, _| this.call_grows(&more), out),
             Mode::Header => self.header(is_last),
             Mode::Over => {
-                self.pending.clear();
+                self.at = self.pending.len();
                 false
             }
         }
@@ -188,39 +233,66 @@ impl Markup {
         take: impl FnOnce(&mut Self, String, &mut Vec<Piece>),
         out: &mut Vec<Piece>,
     ) -> bool {
-        let found = ends.iter().filter_map(|end| self.pending.find(end).map(|at| (at, *end))).min();
-        let cut = match found {
-            Some((at, _)) => at,
-            None if is_last => self.pending.len(),
-            None => self.pending.len() - unfinished(&self.pending, ends),
-        };
-        let taken: String = self.pending.drain(..cut).collect();
+        let may_quote = ends != HARMONY_ENDS;
+        let (cut, end) = self.end_of(ends, is_last, may_quote);
+        let taken = self.taken(cut);
         if !taken.is_empty() {
+            self.follow(&taken);
             take(self, taken, out);
         }
-        let Some((_, end)) = found else { return false };
+        let Some(end) = end else { return false };
         if let Mode::Call { name, body } = std::mem::replace(&mut self.mode, Mode::Text) {
             self.calls.push((name, body));
         }
         if !matches!(end, "<|start|>" | "<|channel|>") {
-            self.pending.drain(..end.len());
+            self.at += end.len();
         }
+        self.new_line();
         true
+    }
+
+    /// Where the first of these ends stands, and which; without one, how much stands before any that may still come. An end
+    /// of thinking that is quoted by itself, `</think>` between backticks, is none.
+    fn end_of<'e>(&self, ends: &[&'e str], is_last: bool, may_quote: bool) -> (usize, Option<&'e str>) {
+        let text = self.undecided();
+        let (mut in_span, mut seen) = (self.in_span, 0);
+        for (at, end) in occurrences(text, ends) {
+            in_span = span_after(in_span, text[..seen].chars().next_back().or(self.last), &text[seen..at]);
+            seen = at;
+            let behind = &text[at + end.len()..];
+            if may_quote && in_span && text[..at].ends_with('`') {
+                if behind.is_empty() && !is_last {
+                    return (at - 1, None);
+                }
+                if behind.starts_with('`') {
+                    continue;
+                }
+            }
+            return (at, Some(end));
+        }
+        if is_last {
+            return (text.len(), None);
+        }
+        let certain = text.len() - unfinished(text, ends);
+        (certain - usize::from(may_quote && text[..certain].ends_with('`')), None)
     }
 
     fn header(&mut self, is_last: bool) -> bool {
         const END: &str = "<|message|>";
-        let Some(at) = self.pending.find(END) else {
-            let is_none = is_last || self.pending.len() > HEADER_BYTES_MAX;
+        // A longer header is none, however the reply was cut.
+        let text = self.undecided();
+        let window = &text[..floor_char_boundary(text, HEADER_BYTES_MAX + END.len())];
+        let Some(at) = window.find(END) else {
+            let is_none = is_last || text.len() >= HEADER_BYTES_MAX + END.len();
             if is_none {
-                // No header after all: what follows the role is text.
-                let role = self.pending.strip_prefix("assistant").map(str::to_owned);
-                self.pending = role.unwrap_or_else(|| std::mem::take(&mut self.pending));
+                // What follows the role is text.
+                let role = if text.starts_with("assistant") { "assistant".len() } else { 0 };
+                self.at += role;
                 self.mode = Mode::Text;
             }
             return is_none;
         };
-        let header: String = self.pending.drain(..at + END.len()).collect();
+        let header = self.taken(at + END.len());
         let header = header[..at].replace("<|start|>", " ").replace("<|channel|>", " ").replace("<|constrain|>", " ");
         let to = header.split_whitespace().find_map(|word| word.strip_prefix("to="));
         let role = header.split_whitespace().next().unwrap_or_default();
@@ -239,25 +311,27 @@ impl Markup {
     }
 
     fn text(&mut self, is_last: bool, out: &mut Vec<Piece>) -> bool {
-        let Some(at) = self.pending.find(['<', '[', '◁']) else {
-            let text = std::mem::take(&mut self.pending);
+        let Some(at) = self.undecided().find(BEGINNINGS) else {
+            let text = self.undecided().to_owned();
+            self.at = self.pending.len();
             self.say(&text, out);
             return false;
         };
         if at > 0 {
-            let text: String = self.pending.drain(..at).collect();
+            let text = self.taken(at);
             self.say(&text, out);
         }
-        let may_grow = MARKERS.iter().any(|(m, _)| m.len() > self.pending.len() && m.starts_with(&self.pending));
+        let begun = self.undecided();
+        let may_grow = MARKERS.iter().any(|(m, _)| m.len() > begun.len() && m.starts_with(begun));
         if may_grow && !is_last {
             return false;
         }
-        let whole = MARKERS.iter().filter(|(m, _)| self.pending.starts_with(m)).max_by_key(|(m, _)| m.len());
+        let whole = MARKERS.iter().filter(|(m, _)| begun.starts_with(m)).max_by_key(|(m, _)| m.len());
         let Some((marker, act)) = whole.copied() else {
             // The beginning of a marker at the end of a reply that was cut off is no text either.
-            let is_cut = may_grow && self.pending.len() > 2;
-            let first = self.pending.chars().next().map_or(0, char::len_utf8);
-            let text: String = self.pending.drain(..if is_cut { self.pending.len() } else { first }).collect();
+            let is_cut = may_grow && begun.len() > 2;
+            let bytes = if is_cut { begun.len() } else { begun.chars().next().map_or(0, char::len_utf8) };
+            let text = self.taken(bytes);
             if is_cut {
                 self.took_tokens = true;
             } else {
@@ -265,30 +339,39 @@ impl Markup {
             }
             return true;
         };
-        self.pending.drain(..marker.len());
+        self.at += marker.len();
         self.act(marker, act, out);
         true
     }
 
     fn act(&mut self, marker: &str, act: Act, out: &mut Vec<Piece>) {
-        let is_quoted = self.last == Some('`');
+        let is_quoted = self.in_span && self.last == Some('`');
+        if !matches!(act, Act::Drop | Act::Tail) {
+            self.began_with_header.get_or_insert(act == Act::Header && !is_quoted);
+        }
         match act {
             Act::Think(_) if is_quoted || self.in_fence => {
-                self.has_literal_opener = true;
+                self.opener_in_span = is_quoted;
+                self.opener_in_fence |= self.in_fence;
                 self.say(marker, out);
             }
-            Act::EndThink if is_quoted || self.has_literal_opener => {
-                self.has_literal_opener &= is_quoted;
+            // An end of thinking is text where it is quoted, or where its beginning stands as text in the same code.
+            Act::EndThink if is_quoted || self.opener_in_span || (self.in_fence && self.opener_in_fence) => {
                 self.say(marker, out);
             }
             _ if is_quoted => self.say(marker, out),
+            Act::Think(_) if self.held.as_ref().is_some_and(|held| !held.trim().is_empty()) => {
+                // Thinking that speaks of its own marker, or an answer without thinking that then thinks: the end tells.
+                let begun = self.held.as_ref().map(String::len);
+                self.began_in_held = self.began_in_held.or(begun);
+                self.say(marker, out);
+            }
             Act::Think(ends) => {
-                if let Some(held) = self.held.take() {
-                    self.give(&held, out);
-                }
+                self.held_in_vain |= self.held.take().is_some();
                 self.took_thinking = true;
                 self.has_thought = true;
                 self.mode = Mode::Think(ends);
+                self.new_line();
             }
             Act::EndThink => self.thinking_ended(out),
             Act::Tail => self.tail.push_str(marker),
@@ -314,8 +397,8 @@ impl Markup {
         }
         self.has_thought = true;
         self.ended_unbegun = true;
-        (self.in_fence, self.has_text, self.last) = (false, false, None);
-        self.line.clear();
+        (self.in_fence, self.opener_in_fence, self.has_text) = (false, false, false);
+        self.new_line();
         match self.held.take() {
             Some(thought) if !thought.is_empty() => out.push(Piece::Thought(thought)),
             Some(_) => {}
@@ -337,17 +420,35 @@ impl Markup {
         self.put(text, out);
     }
 
-    /// Follows lines and fences.
+    /// Follows lines, fences and code spans of the text.
     fn note(&mut self, text: &str) {
         for c in text.chars() {
             if c == '\n' {
                 self.line.clear();
             } else if self.line.len() < 3 && !(self.line.is_empty() && c.is_whitespace()) {
                 self.line.push(c);
-                self.in_fence ^= self.line == "```";
+                if self.line == "```" {
+                    self.in_fence = !self.in_fence;
+                    self.opener_in_fence = false;
+                }
             }
-            self.last = Some(c);
         }
+        if !text.trim().is_empty() {
+            self.began_with_header.get_or_insert(false);
+        }
+        self.follow(text);
+    }
+
+    /// Follows code spans, in text and in thinking alike.
+    fn follow(&mut self, text: &str) {
+        self.in_span = span_after(self.in_span, self.last, text);
+        self.opener_in_span &= !text.contains(['`', '\n']);
+        self.last = text.chars().next_back().or(self.last);
+    }
+
+    fn new_line(&mut self) {
+        (self.in_span, self.opener_in_span, self.last) = (false, false, None);
+        self.line.clear();
     }
 
     fn put(&mut self, text: &str, out: &mut Vec<Piece>) {
@@ -366,6 +467,23 @@ impl Markup {
             out.push(Piece::Text(text.to_owned()));
         }
     }
+}
+
+/// Whether a code span is open after this text, which follows `last`. A run of backticks begins or ends a span, and a line's
+/// end ends it.
+fn span_after(in_span: bool, last: Option<char>, text: &str) -> bool {
+    let mut before = last;
+    text.chars().fold(in_span, |in_span, c| {
+        let begins_run = c == '`' && before.replace(c) != Some('`');
+        before = Some(c);
+        c != '\n' && (in_span ^ begins_run)
+    })
+}
+
+/// Where these markers stand in a text, in order.
+fn occurrences<'t, 'e>(text: &'t str, markers: &'t [&'e str]) -> impl Iterator<Item = (usize, &'e str)> + 't {
+    text.match_indices(BEGINNINGS)
+        .filter_map(|(at, _)| Some((at, *markers.iter().find(|marker| text[at..].starts_with(**marker))?)))
 }
 
 /// How many bytes at the end of a text may be the beginning of one of these.

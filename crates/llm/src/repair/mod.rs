@@ -37,6 +37,8 @@ pub(crate) struct Whole {
     pub repairs: Vec<Repair>,
     /// See [`Markup::ended_unbegun`].
     pub ended_unbegun: bool,
+    /// See [`Markup::held_in_vain`].
+    pub held_in_vain: bool,
 }
 
 impl<'a> Said<'a> {
@@ -73,12 +75,15 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The whole text. Calls are lifted out of it only if `may_lift`: the reply has none of its own and was not cut.
-    pub fn finish(mut self, may_lift: bool) -> Whole {
+    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are lifted out of the text only if it did
+    /// and `has_calls` is false: the reply has none of its own.
+    pub fn finish(mut self, has_calls: bool, is_cut: bool) -> Whole {
+        let may_lift = !has_calls && !is_cut;
         let mut pieces = Vec::new();
-        self.markup.finish(&mut pieces);
+        self.markup.finish(is_cut, &mut pieces);
         self.take(pieces);
-        let mut whole = Whole { ended_unbegun: self.markup.ended_unbegun, ..Whole::default() };
+        let Markup { ended_unbegun, held_in_vain, .. } = self.markup;
+        let mut whole = Whole { ended_unbegun, held_in_vain, ..Whole::default() };
         let mut repair = |is_made: bool, kind: Repair| {
             if is_made {
                 whole.repairs.push(kind);
@@ -94,14 +99,14 @@ impl<'a> Said<'a> {
             whole.calls = lifted.calls;
             return whole;
         }
-        if may_lift {
-            let own = self.markup.calls.iter().filter_map(|(name, body)| calls::named(name, body, self.names));
+        let (text, shown) = self.gate.finish();
+        if may_lift && calls::may_stand_before_calls(text.trim()) {
+            let own = self.markup.calls().iter().filter_map(|(name, body)| calls::named(name, body, self.names));
             whole.calls = own.collect();
             if !whole.calls.is_empty() {
                 whole.repairs.push(Repair::TextCall);
             }
         }
-        let (text, shown) = self.gate.finish();
         if shown < text.len() {
             (self.drafts)(Draft::Text(text[shown..].to_owned()));
         }

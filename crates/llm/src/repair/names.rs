@@ -10,6 +10,8 @@ const PREFIXES: [&str; 6] = ["functions.", "functions::", "tools.", "tool.", "de
 pub(crate) struct Names {
     /// As the model was told it, and as names are compared. Tools come before skills.
     known: Vec<(String, String)>,
+    /// How many of them are tools.
+    tools: usize,
 }
 
 impl Names {
@@ -19,20 +21,34 @@ impl Names {
             return Self::default();
         }
         let tools = request.tools.iter().map(|tool| &tool.name);
-        Self { known: tools.chain(&request.skill_names).map(|name| (name.clone(), plain(name))).collect() }
+        let known = tools.chain(&request.skill_names).map(|name| (name.clone(), plain(name))).collect();
+        Self { known, tools: request.tools.len() }
     }
 
     pub const fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The offered name that this means. A skill that is a tool of its own is called as that tool.
+    /// The offered name that this means: the tool of this very name, or else the one whose name is only written otherwise. A
+    /// skill that is a tool of its own is called as that tool. A name that may mean several means none.
     pub fn find(&self, said: &str) -> Option<&str> {
-        let said = bare(said.trim());
-        let exact = self.known.iter().find(|(name, _)| name == said);
-        let exact = exact.map(|(_, plain)| plain.clone());
-        let wanted = exact.unwrap_or_else(|| plain(said));
-        self.known.iter().find(|(_, plain)| *plain == wanted).map(|(name, _)| name.as_str())
+        let said = said.trim();
+        let (tools, skills) = self.known.split_at(self.tools);
+        let exact = |known: &'_ [(String, String)], said: &str| known.iter().position(|(name, _)| name == said);
+        if let Some(at) = exact(tools, said).or_else(|| exact(tools, bare(said))) {
+            return Some(&tools[at].0);
+        }
+        let wanted = plain(bare(said));
+        let alike = |known: &[(String, String)]| {
+            let mut alike = (0..known.len()).filter(|at| known[*at].1 == wanted);
+            (alike.next(), alike.next().is_some())
+        };
+        match (alike(tools), alike(skills)) {
+            ((Some(at), false), _) => Some(&tools[at].0),
+            ((None, _), (Some(at), false)) => Some(&skills[at].0),
+            ((None, _), (Some(_), true)) => exact(skills, bare(said)).map(|at| skills[at].0.as_str()),
+            ((Some(_), true), _) | ((None, _), (None, _)) => None,
+        }
     }
 
     /// Whether a name may begin like this.
@@ -58,7 +74,7 @@ pub(crate) mod tests {
 
     pub(crate) fn names(tools: &[&str], skills: &[&str]) -> Names {
         let all = tools.iter().chain(skills);
-        Names { known: all.map(|name| ((*name).to_owned(), plain(name))).collect() }
+        Names { known: all.map(|name| ((*name).to_owned(), plain(name))).collect(), tools: tools.len() }
     }
 
     #[test]
@@ -76,5 +92,14 @@ pub(crate) mod tests {
     fn skill_that_is_offered_as_a_tool_is_called_as_the_tool() {
         let names = names(&["tasks__create"], &["tasks.create"]);
         assert_eq!(names.find("tasks.create"), Some("tasks__create"));
+    }
+
+    #[test]
+    fn tool_of_the_very_name_is_meant_before_one_whose_name_is_written_otherwise() {
+        let names = names(&["get_weather", "get__weather", "functions.run"], &["a.b_c", "a.b.c"]);
+        for said in ["get_weather", "get__weather", "functions.run", "a.b_c", "a.b.c"] {
+            assert_eq!(names.find(said), Some(said));
+        }
+        assert_eq!((names.find("Get.Weather"), names.find("a_b_c")), (None, None), "which one nobody knows");
     }
 }

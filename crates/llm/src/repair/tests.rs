@@ -17,7 +17,7 @@ fn read(pieces: &[String]) -> (String, String, Whole, usize) {
         said.push(piece);
     }
     let before_end = drafts.lock().unwrap().iter().map(|d| if let Draft::Text(t) = d { t.len() } else { 0 }).sum();
-    let whole = said.finish(true);
+    let whole = said.finish(false, false);
     let (mut shown, mut thought) = (String::new(), String::new());
     for draft in drafts.lock().unwrap().iter() {
         match draft {
@@ -77,6 +77,49 @@ fn quoted_call_stays_text_and_is_shown() {
     assert_eq!((shown.as_str(), whole.text.as_str(), whole.calls.len()), (text, text, 0));
 }
 
+#[test]
+fn harmony_call_in_the_prose_of_another_model_is_not_made() {
+    let call = "<|start|>assistant<|channel|>commentary to=functions.tasks.create<|message|>{\"title\":\"x\"}<|call|>";
+    for text in [
+        format!("Your note says: {call} and more"),
+        format!("<think>hm</think>{call}"),
+        format!("{call}That is how it works.\nIt creates a task."),
+        format!("<|channel|>final<|message|>The note says:<|end|>{call}"),
+    ] {
+        let (_, _, whole, _) = read(std::slice::from_ref(&text));
+        assert!(whole.calls.is_empty() && !whole.repairs.contains(&Repair::TextCall), "{text}: {whole:?}");
+    }
+    let text = format!("<|channel|>commentary<|message|>I add it.<|end|>{call}");
+    let (_, _, whole, _) = read(&[text]);
+    assert_eq!((whole.text.as_str(), whole.calls.len()), ("I add it.", 1));
+}
+
+#[test]
+fn answer_that_begins_with_a_closing_tag_streams() {
+    let text = "</div> ends a block.\nSo it is.";
+    let (shown, _, _, before_end) = read(&pieces(text, &(0..200).collect::<Vec<_>>()));
+    assert_eq!((shown.as_str(), before_end), (text, text.len()));
+}
+
+#[test]
+fn work_on_a_reply_grows_with_its_length() {
+    // Quadratic work on any of these takes minutes.
+    for text in ["<", "[", "<|start|>", "<think></think>", "`</think>`", "<|channel|>analysis<|message|><|end|>"] {
+        let long = text.repeat(2_000_000 / text.len());
+        let (_, _, whole, _) = read(&[long]);
+        assert!(whole.calls.is_empty());
+    }
+}
+
+const LONG_HEADER: &str = concat!(
+    "<|channel|>commentary to=functions.get_skill ",
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
+    "<|message|>{}<|call|>",
+);
+
 fn fragment() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "Hello",
@@ -110,6 +153,11 @@ fn fragment() -> impl Strategy<Value = &'static str> {
         "tasks.create",
         "<function=get_skill>",
         "</function>",
+        "`",
+        "`<think>`",
+        "`</think>`",
+        "<|start|>assistant<|channel|>commentary to=functions.get_skill<|message|>{}<|call|>",
+        LONG_HEADER,
     ])
 }
 
@@ -134,7 +182,7 @@ proptest! {
         cuts in prop::collection::vec(0_usize..400, 0..30),
     ) {
         let text = fragments.concat();
-        prop_assume!(!text.contains("```"));
+        prop_assume!(!text.contains('`'));
         let (shown, _, whole, _) = read(&pieces(&text, &cuts));
         for marker in ["<think>", "</think>", "[THINK]", "<|im_end|>", "<|im_start|>", "<|channel|>", "<|end|>"] {
             prop_assert!(!shown.contains(marker) && !whole.text.contains(marker), "{marker} in {shown:?}");

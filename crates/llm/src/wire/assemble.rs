@@ -27,11 +27,52 @@ struct Partial {
     id: String,
     name: String,
     arguments: String,
+    scan: JsonScan,
     /// What the provider wants back with it.
     extra: Value,
 }
 
+/// Where a JSON text that grows is, without reading all of it again.
+#[derive(Debug, Default)]
+struct JsonScan {
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+    has_closed: bool,
+}
+
+impl JsonScan {
+    fn follow(&mut self, more: &str) {
+        for byte in more.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_string => self.is_escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                b'{' | b'[' if !self.in_string => self.depth += 1,
+                b'}' | b']' if !self.in_string => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.has_closed |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The longest arguments without braces: `null`.
+const BARE_BYTES_MAX: usize = 8;
+
 impl Partial {
+    fn grow(&mut self, more: &str) {
+        self.scan.follow(more);
+        self.arguments.push_str(more);
+    }
+
+    /// Whether nothing can follow its arguments. An object that ended is not read again with every fragment.
+    fn has_ended(&self) -> bool {
+        self.scan.has_closed || (self.arguments.len() <= BARE_BYTES_MAX && self.is_whole())
+    }
+
     fn is_whole(&self) -> bool {
         serde_json::from_str::<serde::de::IgnoredAny>(&self.arguments).is_ok()
     }
@@ -43,6 +84,8 @@ pub(crate) struct Assembled {
     pub reply: ModelReply,
     /// Its text began inside thinking.
     pub ended_unbegun: bool,
+    /// Its text was held back as thinking, and was none.
+    pub held_in_vain: bool,
 }
 
 /// A reply in the making.
@@ -181,7 +224,7 @@ impl<'a> Assembler<'a> {
         if partial.name.is_empty() {
             partial.name = name;
         }
-        partial.arguments.push_str(&arguments);
+        partial.grow(&arguments);
         if !delta.extra_content.is_null() {
             partial.extra = delta.extra_content;
         }
@@ -195,7 +238,7 @@ impl<'a> Assembler<'a> {
         let last = same.next()?;
         let call = &self.calls[last];
         if id.is_empty() {
-            let begins_anew = !name.is_empty() && !call.name.is_empty() && call.is_whole();
+            let begins_anew = !name.is_empty() && !call.name.is_empty() && call.has_ended();
             return (!begins_anew).then_some(last);
         }
         if call.id.is_empty() || call.id == id {
@@ -226,7 +269,7 @@ impl<'a> Assembler<'a> {
             // What the limit cut off must never run, not even as `{}`.
             self.calls.retain(|call| !call.arguments.is_empty() && call.is_whole());
         }
-        let whole = self.said.finish(self.calls.is_empty() && cut.is_none());
+        let whole = self.said.finish(!self.calls.is_empty(), cut.is_some());
         let mut repairs = whole.repairs;
         if mend(&mut self.calls) {
             repairs.push(Repair::Arguments);
@@ -245,7 +288,7 @@ impl<'a> Assembler<'a> {
             declined: false,
             repairs,
         };
-        Ok(Assembled { reply, ended_unbegun: whole.ended_unbegun })
+        Ok(Assembled { reply, ended_unbegun: whole.ended_unbegun, held_in_vain: whole.held_in_vain })
     }
 }
 

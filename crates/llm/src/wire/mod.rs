@@ -4,6 +4,7 @@
 pub(crate) mod assemble;
 pub(crate) mod failure;
 pub(crate) mod quirks;
+pub(crate) mod refused;
 pub(crate) mod request;
 pub(crate) mod response;
 mod state;

@@ -1,11 +1,12 @@
-//! Parameters that a server refuses: learned from its refusals, and left out from then on.
+//! Parameters that a server refuses of every request: learned from its refusals, and left out or written otherwise from then
+//! on.
 
 use annie_core::message::{ModelError, ModelErrorKind, ModelRequest};
 
 use crate::config::{ModelConfig, Profile};
 
 /// Words with which servers refuse a parameter, and not its value.
-const REFUSALS: [&str; 12] = [
+pub(super) const REFUSALS: [&str; 12] = [
     "unsupported",
     "not support",
     "unrecognized",

@@ -10,7 +10,7 @@ fn read(text: &str, chars: usize, begins_thinking: bool) -> (String, String, Mar
     for piece in all.chunks(chars) {
         markup.push(&piece.iter().collect::<String>(), &mut pieces);
     }
-    markup.finish(&mut pieces);
+    markup.finish(false, &mut pieces);
     let (mut said, mut thought) = (String::new(), String::new());
     for piece in pieces {
         match piece {
@@ -42,6 +42,12 @@ fn thinking_is_told_from_text_however_the_reply_is_cut() {
         ("```\n<think>\nx\n</think>\n```\nso", "```\n<think>\nx\n</think>\n```\nso", ""),
         ("```\n<|im_start|>user\nhi<|im_end|>\n```\nso", "```\n<|im_start|>user\nhi<|im_end|>\n```\nso", ""),
         ("Hi <thi", "Hi ", ""),
+        ("Models write `<think>hm</think>` first.", "Models write `<think>hm</think>` first.", ""),
+        ("``<think>`` and ``</think>``", "``<think>`` and ``</think>``", ""),
+        ("<think>It ends with `</think>`, so</think>Hi", "Hi", "It ends with `</think>`, so"),
+        ("<think>I call `f`</think>Hi", "Hi", "I call `f`"),
+        ("The `<think>` tag, then.</think>Hi", "Hi", "The `<think>` tag, then."),
+        ("Say `x`<|im_end|>", "Say `x`", ""),
     ] {
         for chars in 1..=text.chars().count() {
             let (s, t, _) = read(text, chars, false);
@@ -59,12 +65,45 @@ fn text_of_a_template_that_begins_thinking_is_held_until_thinking_ends() {
 }
 
 #[test]
+fn thinking_that_speaks_of_its_own_marker_is_held_until_it_really_ends() {
+    for (text, said, thought) in [
+        ("They ask about `<think>`.\nI say hello.</think>Hi", "Hi", "They ask about `<think>`.\nI say hello."),
+        ("About <think> then.</think>Hi", "Hi", "About <think> then."),
+        ("```xml\n<think>\n```\nSo</think>Hi", "Hi", "```xml\n<think>\n```\nSo"),
+        ("`<think>` ends with `</think>`, so</think>Hi", "Hi", "`<think>` ends with `</think>`, so"),
+        ("```cmd\ntasks.delete 1\n</think>Hi", "Hi", "```cmd\ntasks.delete 1\n"),
+        ("I call `f`</think>Hi", "Hi", "I call `f`"),
+        ("Sure. <think>never ended", "Sure. ", "<think>never ended"),
+        ("<think>hm</think>Hi", "Hi", "hm"),
+    ] {
+        for chars in 1..=text.chars().count() {
+            let (s, t, _) = read(text, chars, true);
+            assert_eq!((s.as_str(), t.as_str()), (said, thought), "{text:?} in pieces of {chars}");
+        }
+    }
+}
+
+#[test]
+fn text_that_was_held_in_vain_is_told_and_a_cut_reply_is_thinking() {
+    let (_, _, markup) = read("just Hi", 2, true);
+    assert!(markup.held_in_vain);
+    let (_, _, markup) = read("hm</think>Hi", 2, true);
+    assert!(!markup.held_in_vain);
+    let mut markup = Markup::new(true);
+    let mut pieces = Vec::new();
+    markup.push("I think and th", &mut pieces);
+    markup.finish(true, &mut pieces);
+    assert_eq!(pieces, [Piece::Thought("I think and th".to_owned())]);
+    assert!(!markup.held_in_vain, "it may still be thinking");
+}
+
+#[test]
 fn harmony_calls_are_found() {
     let text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.get_skill \
                 <|constrain|>json<|message|>{\"domain\":\"tasks\"}<|call|>";
     for chars in [1, 7, 1_000] {
         let (said, _, markup) = read(text, chars, false);
         assert_eq!(said, "");
-        assert_eq!(markup.calls, [("functions.get_skill".to_owned(), "{\"domain\":\"tasks\"}".to_owned())]);
+        assert_eq!(markup.calls(), [("functions.get_skill".to_owned(), "{\"domain\":\"tasks\"}".to_owned())]);
     }
 }

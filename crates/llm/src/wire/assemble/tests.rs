@@ -313,3 +313,18 @@ fn state_of_the_provider_is_kept_with_calls_and_up_to_its_limit() {
     let answer = [json!({"choices": [{"delta": {"reasoning_content": "hm", "content": "Hi"}}]}), end("stop")];
     assert_eq!(assembled_with(&config, &answer, true).unwrap().provider_state, None, "an answer ends the turn");
 }
+
+#[test]
+fn call_whose_name_comes_with_every_fragment_is_one_call_until_its_arguments_end() {
+    let argument = format!("{{\"t\":\"}}{{\\\"{}\",\"n\":[{{}}]}}", "x".repeat(1_000));
+    let mut events: Vec<Value> = argument
+        .chars()
+        .map(|c| calls(json!([{"index": 0, "function": {"name": "x", "arguments": c.to_string()}}])))
+        .collect();
+    events.push(calls(json!([{"index": 0, "function": {"name": "y", "arguments": "null"}}])));
+    events.push(calls(json!([{"index": 0, "function": {"name": "z", "arguments": "{}"}}])));
+    events.push(end("tool_calls"));
+    let reply = assembled(&events).unwrap();
+    let names: Vec<&str> = reply.tool_calls.iter().map(|call| call.name.as_str()).collect();
+    assert_eq!((names.as_slice(), &reply.tool_calls[0].arguments), (["x", "y", "z"].as_slice(), &argument));
+}
