@@ -100,7 +100,6 @@ impl Turn {
                 if let Some(reply) = Reply::of(body) {
                     self.main_replied(&reply);
                 }
-                self.check_format();
             }
             // What the caller sent is not made smaller behind its back.
             EventBody::ModelFailed { round, error }
@@ -285,6 +284,7 @@ impl Turn {
             }
         }
         self.main.settle();
+        self.check_format();
     }
 
     /// Whether it does nothing but wait to be let go on: what was under way has come to its end.

@@ -404,6 +404,10 @@ impl AgentRun {
         self.usage.add(reply.usage);
         (self.finish, self.declined) = (reply.finish, reply.declined);
         if calls.is_empty() {
+            // Some servers say that a reply stopped for calls though it has none: then it just stopped.
+            if self.finish == Finish::ToolCalls {
+                self.finish = Finish::Stop;
+            }
             self.said(text);
             return;
         }
@@ -545,7 +549,8 @@ impl AgentRun {
         let calls = std::mem::take(calls);
         self.hand_over(&calls);
         if self.repeats >= REPEATS_MAX {
-            // What was done is told from the receipts.
+            // What was done is told from the receipts. The kernel ends the run, and not the model's call.
+            self.finish = Finish::Stop;
             self.end(Ending::Said(String::new()));
             return;
         }

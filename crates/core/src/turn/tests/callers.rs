@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    script::{reply, tool},
+    script::{reply, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -165,6 +165,22 @@ fn an_answer_that_does_not_fit_is_asked_for_once_more() {
     w.restart(ResumeCause::Restart);
     w.replies("```json\n{\"n\": 3}\n```", &[]);
     assert_eq!(answer(&w, task), ("{\"n\": 3}".to_owned(), Vec::new(), Finish::Stop));
+}
+
+#[test]
+fn answer_that_the_kernel_completes_from_receipts_is_held_against_the_form_too() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = formed(&mut w);
+    let create = |id| use_skill(id, "tasks.create", &json!({"title": "milk"}));
+    w.replies("", &[create("1")]);
+    w.main_skill("Created task #1 milk");
+    w.replies("", &[create("2")]);
+    w.replies("", &[create("3"), use_skill("4", "tasks.search", &json!({}))]);
+    w.main_skill("milk");
+    let again = w.request();
+    assert_eq!(again.options.tool_choice, Some(ToolChoice::None), "its last word is asked for, and no further call");
+    w.replies("{\"n\": 1}", &[]);
+    assert_eq!(answer(&w, task), ("{\"n\": 1}".to_owned(), Vec::new(), Finish::Stop));
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub fn reply(text: &str, calls: &[ToolCall]) -> ModelReply {
     ModelReply {
         text: text.to_owned(),
         tool_calls: calls.to_vec(),
-        finish: Finish::Stop,
+        finish: if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls },
         usage: USAGE,
         model: "scripted".to_owned(),
         ..ModelReply::default()

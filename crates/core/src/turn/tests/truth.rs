@@ -4,13 +4,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    script::{agent, cmd, collect, dispatch, dispatch_to_act, skill, skills, use_skill},
+    script::{agent, cmd, collect, dispatch, dispatch_to_act, reply, skill, skills, use_skill},
     world::World,
 };
 use crate::{
     event::{AnswerOutcome, EventBody, Mode, ReportStatus, ResumeCause},
     ids::{AgentId, OperationId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
+    message::{Finish, ModelReply},
     outcome::{Operation, Outcome},
     skill::{ArgKind, Effect, SkillSet, SkillSpec},
 };
@@ -20,6 +21,14 @@ const CREATE: &str = "tasks.create --title milk";
 fn outcome(w: &World, task: TaskId) -> AnswerOutcome {
     match w.finals(task)[0] {
         EventBody::Answered { outcome, .. } => *outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The word that front ends show.
+fn word(w: &World, task: TaskId) -> &'static str {
+    match w.finals(task)[0] {
+        EventBody::Answered { outcome, paused, finish, .. } => outcome.word(*paused, *finish),
         other => panic!("{other:?}"),
     }
 }
@@ -88,7 +97,15 @@ fn effect_with_a_receipt_is_not_run_again_in_its_turn_and_the_second_repetition_
     assert_eq!(w.skill_calls(&AgentId::orchestrator()), [("tasks.create".to_owned(), json!({"title": "eggs"}))]);
     w.main_skill("Created task #2 eggs");
     assert_eq!(w.answer(task), "Done in this turn:\n- Created task #1 milk\n- Created task #2 eggs");
-    assert_eq!(outcome(&w, task), AnswerOutcome::Done);
+    assert_eq!((outcome(&w, task), word(&w, task)), (AnswerOutcome::Done, "done"));
+}
+
+#[test]
+fn reply_that_stopped_for_calls_and_has_none_is_a_whole_answer() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Hello");
+    w.replies_with(&ModelReply { finish: Finish::ToolCalls, ..reply("Hi Ann!", &[]) });
+    assert_eq!((w.answer(task).as_str(), word(&w, task)), ("Hi Ann!", "done"));
 }
 
 #[test]
