@@ -45,6 +45,9 @@ pub struct Paused {
     pub plan: Plan,
     /// It must not leave the house.
     pub private: bool,
+    /// What it was told: the turn that continues it is shown the same texts again.
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub provenance: Provenance,
     /// The receipts of its own effects: the turn that continues it does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
@@ -365,6 +368,7 @@ impl Conversation {
         main.known = opening.receipts;
         main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
         main.provenance = self.known.clone();
+        main.provenance.continue_from(&opening.provenance);
         main.provenance.begin(&inbound, facts, &main.messages);
         if by_commands {
             main.begin_with_commands(mode, usize::MAX);
@@ -425,16 +429,16 @@ impl Conversation {
             if matches!(body, EventBody::Answered { .. }) {
                 turn.did_not_wait();
             }
-            self.known.learn(turn.main.provenance.ids());
+            self.known.remember(&turn.main.provenance);
             let private = turn.inbound.private;
             let answer = report::remembered(&turn, body, text);
             self.history.push(Exchange { user: turn.inbound.text, answer, private });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
-                    let AgentRun { mut messages, stable, receipts, mut known, .. } = turn.main.broken_off();
+                    let AgentRun { mut messages, stable, receipts, mut known, provenance, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
                     known.extend(receipts);
-                    Paused { messages, stable, plan: turn.plan.resumable(), private, receipts: known }
+                    Paused { messages, stable, plan: turn.plan.resumable(), private, provenance, receipts: known }
                 });
             }
             self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));

@@ -1,6 +1,6 @@
 //! What a turn starts from: the context its first round sees, and what it may use up.
 
-use super::{conversation::Paused, run::RunLimits};
+use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
 use crate::{
     context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
@@ -16,6 +16,8 @@ pub(super) struct Opening {
     /// How many of those are history.
     pub stable: usize,
     pub plan: Plan,
+    /// What the turn was told that it continues.
+    pub provenance: Provenance,
     /// What was done already in the turn that it continues.
     pub receipts: Vec<Receipt>,
 }
@@ -46,7 +48,7 @@ pub(super) fn open(
 /// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
 /// may be left out: a caller whose messages do not fit is told so.
 pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
-    Opening { messages, stable: 0, plan: Plan::default(), receipts: Vec::new() }
+    Opening { messages, stable: 0, plan: Plan::default(), provenance: Provenance::default(), receipts: Vec::new() }
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
@@ -55,19 +57,19 @@ fn fresh(history: &mut History, last: Message, private: bool, tokens_max: u32) -
     let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
     let stable = messages.len();
     messages.push(last);
-    Opening { messages, stable, plan: Plan::default(), receipts: Vec::new() }
+    Opening { messages, stable, plan: Plan::default(), provenance: Provenance::default(), receipts: Vec::new() }
 }
 
 /// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
 /// the pause, which the history ends with, has to do.
 fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
-    let Paused { mut messages, mut stable, plan, receipts, .. } = paused;
+    let Paused { mut messages, mut stable, plan, provenance, receipts, .. } = paused;
     messages.push(Message::user(said));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
         stable = 0;
     }
-    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan, receipts })
+    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan, provenance, receipts })
 }
 
 /// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too, of which

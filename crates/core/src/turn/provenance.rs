@@ -15,12 +15,19 @@ use crate::{
     skill::Effect,
 };
 
-/// Numbers that are remembered; the smallest go first.
+/// Numbers that are remembered; the ones named longest ago go first.
 const IDS_MAX: usize = 1_000;
-/// Numbers that one agent's results named and that its report tells; the smallest go first.
+/// Numbers of the user's own words in one turn that stay, however many others are named: a request stands before or behind
+/// what is pasted with it, and the last ones are in `ids`.
+const USER_IDS_MAX: usize = 4_000;
+/// Numbers that one agent's results named and that its report tells; the ones named longest ago go first.
 const FOUND_MAX: usize = 200;
-/// How much text with commands is remembered, in bytes; the oldest goes first.
+/// How much text with commands a turn remembers, in bytes; the oldest goes first.
 const QUOTES_BYTES_MAX: usize = 128 * 1024;
+/// How much of one such text is remembered, in bytes: one text does not push out all others. No result is longer.
+const QUOTE_BYTES_MAX: usize = QUOTES_BYTES_MAX / 4;
+/// How much of it a conversation remembers from turn to turn, in bytes: it is written with every snapshot.
+const KEPT_QUOTES_BYTES_MAX: usize = QUOTES_BYTES_MAX / 2;
 /// The skill whose results are the kernel's own words about skills.
 const HELP: &str = "system.help";
 /// Words before a number that is written as a word: "task two".
@@ -31,11 +38,15 @@ const NUMBERS: [&str; 12] =
 /// What an agent was told that it did not say itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    ids: BTreeSet<u64>,
-    /// Of those, the ones that results of this agent's own calls named.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    found: BTreeSet<u64>,
+    /// Numbers that were named, in the order in which they were named last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ids: Vec<u64>,
+    /// The first numbers of the user's words in this turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    user_ids: Vec<u64>,
+    /// Of `ids`, the ones that results of this agent's own calls named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    found: Vec<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quotes: Vec<String>,
 }
@@ -47,28 +58,55 @@ impl Provenance {
         self.ids.is_empty() && self.quotes.is_empty()
     }
 
-    /// The numbers that were named, sorted.
-    #[must_use]
-    pub fn ids(&self) -> Vec<u64> {
-        self.ids.iter().copied().collect()
-    }
-
-    /// The numbers that results of this agent's own calls named, sorted.
+    /// The numbers that results of this agent's own calls named, in the order in which they were named last.
     #[must_use]
     pub fn found(&self) -> Vec<u64> {
-        self.found.iter().copied().collect()
+        self.found.clone()
     }
 
-    /// The same for an agent that is dispatched now, or for a later turn: it has found nothing itself yet.
+    /// The same for an agent that is dispatched now: it has found nothing itself yet.
     #[must_use]
     pub fn inherited(&self) -> Self {
-        Self { found: BTreeSet::new(), ..self.clone() }
+        Self { found: Vec::new(), ..self.clone() }
+    }
+
+    /// Takes over what a turn was told, for the conversation's later turns.
+    pub(super) fn remember(&mut self, turn: &Self) {
+        self.add_recent(turn);
+        self.forget_quotes_beyond(KEPT_QUOTES_BYTES_MAX);
+    }
+
+    /// Takes over what the turn was told that this one continues: its context is shown again word for word.
+    pub(super) fn continue_from(&mut self, paused: &Self) {
+        self.add_recent(paused);
+        self.user_ids.clone_from(&paused.user_ids);
+        self.forget_quotes_beyond(QUOTES_BYTES_MAX);
+    }
+
+    fn add_recent(&mut self, other: &Self) {
+        self.learn(other.ids.iter().copied());
+        for quote in &other.quotes {
+            if !self.quotes.contains(quote) {
+                self.quotes.push(quote.clone());
+            }
+        }
+    }
+
+    fn forget_quotes_beyond(&mut self, bytes_max: usize) {
+        let mut bytes: usize = self.quotes.iter().map(String::len).sum();
+        let forgotten = self.quotes.iter().take_while(|quote| {
+            let is_beyond = bytes > bytes_max;
+            bytes -= if is_beyond { quote.len() } else { 0 };
+            is_beyond
+        });
+        let count = forgotten.count();
+        self.quotes.drain(..count);
     }
 
     /// Whether a number was named.
     #[must_use]
     pub fn names(&self, id: u64) -> bool {
-        self.ids.contains(&id)
+        self.ids.contains(&id) || self.user_ids.contains(&id)
     }
 
     /// Whether a command stands in something that was shown, word for word.
@@ -97,14 +135,12 @@ impl Provenance {
         self.quotes.iter().any(holds_all)
     }
 
-    /// Takes in the user's words: every whole number in them, and not the parts of a date or a time.
+    /// Takes in the user's words of this turn: every whole number in them, and not the parts of a date or a time.
     pub(super) fn said(&mut self, words: &str) {
-        self.learn(numbers(words).filter(|n| n.stands_alone).map(|n| n.value));
-        let words: Vec<String> =
-            words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
-        for pair in words.windows(2).filter(|pair| NOUNS.contains(&pair[0].as_str())) {
-            self.learn(NUMBERS.iter().position(|n| *n == pair[1]).map(|at| at as u64 + 1));
-        }
+        let ids = numbers_of_user(words);
+        let room = USER_IDS_MAX.saturating_sub(self.user_ids.len());
+        self.user_ids.extend(ids.iter().take(room));
+        self.learn(ids);
     }
 
     /// Takes in what was stored by others: the numbers that it names as such, `#7` and `"id": 7`, and its commands.
@@ -120,10 +156,10 @@ impl Provenance {
             return;
         }
         // A model is shown the beginning of what is too long for it.
-        self.quotes.push(on_one_line(&text[..floor_char_boundary(text, QUOTES_BYTES_MAX)]));
-        let mut bytes: usize = self.quotes.iter().map(String::len).sum();
-        while bytes > QUOTES_BYTES_MAX {
-            bytes -= self.quotes.remove(0).len();
+        let quote = on_one_line(&text[..floor_char_boundary(text, QUOTE_BYTES_MAX)]);
+        if !self.quotes.contains(&quote) {
+            self.quotes.push(quote);
+            self.forget_quotes_beyond(QUOTES_BYTES_MAX);
         }
     }
 
@@ -147,7 +183,7 @@ impl Provenance {
     /// count like results.
     pub(super) fn preamble(&mut self, preamble: &[(String, String)]) {
         for (role, text) in preamble {
-            if role == "assistant" { self.shown(text) } else { self.said(text) }
+            if role == "assistant" { self.shown(text) } else { self.learn(numbers_of_user(text)) }
         }
     }
 
@@ -167,10 +203,7 @@ impl Provenance {
         if outcome.status.is_ok() {
             let mut found: Vec<u64> = numbers(&outcome.data).filter(|n| n.is_named).map(|n| n.value).collect();
             found.extend(ids_in(&outcome.evidence));
-            self.found.extend(&found);
-            while self.found.len() > FOUND_MAX {
-                self.found.pop_first();
-            }
+            add_last(&mut self.found, found.iter().copied(), FOUND_MAX);
             self.learn(found);
         }
         // A prompt skill's text is instructions that the operator installed.
@@ -181,11 +214,29 @@ impl Provenance {
 
     /// Takes in numbers that another agent of the turn was named.
     pub(super) fn learn(&mut self, ids: impl IntoIterator<Item = u64>) {
-        self.ids.extend(ids);
-        while self.ids.len() > IDS_MAX {
-            self.ids.pop_first();
-        }
+        add_last(&mut self.ids, ids, IDS_MAX);
     }
+}
+
+/// Adds numbers behind those that are there, and moves those that are named again to the end; the last `count_max` stay.
+fn add_last(known: &mut Vec<u64>, new: impl IntoIterator<Item = u64>, count_max: usize) {
+    known.extend(new);
+    let mut seen = BTreeSet::new();
+    let last = known.iter().rev().copied().filter(|id| seen.insert(*id)).take(count_max);
+    let mut last: Vec<u64> = last.collect();
+    last.reverse();
+    *known = last;
+}
+
+/// The numbers in a user's words, also the ones that are written out: "task two".
+fn numbers_of_user(words: &str) -> Vec<u64> {
+    let mut ids: Vec<u64> = numbers(words).filter(|n| n.stands_alone).map(|n| n.value).collect();
+    let words: Vec<String> =
+        words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
+    for pair in words.windows(2).filter(|pair| NOUNS.contains(&pair[0].as_str())) {
+        ids.extend(NUMBERS.iter().position(|n| *n == pair[1]).map(|at| at as u64 + 1));
+    }
+    ids
 }
 
 /// Whether a run of this skill would act on what it is given.
@@ -294,7 +345,7 @@ mod tests {
     fn said(words: &str) -> Vec<u64> {
         let mut p = Provenance::default();
         p.said(words);
-        p.ids()
+        p.ids
     }
 
     #[test]
@@ -318,7 +369,49 @@ mod tests {
     fn results_name_numbers_only_as_such() {
         let mut p = Provenance::default();
         p.shown("Found 3 tasks:\n- #7 Call the bank, due 2026-02-18\n{\"id\": 12, \"count\": 4, \"number\":\"9\"}");
-        assert_eq!(p.ids(), [7, 9, 12]);
+        assert_eq!(p.ids, [7, 12, 9]);
+    }
+
+    #[test]
+    fn numbers_named_longest_ago_are_forgotten_first_and_those_of_the_message_stay() {
+        let mut p = Provenance::default();
+        p.said("delete task 3");
+        p.learn([5]);
+        p.learn((10_000..10_000 + IDS_MAX as u64 - 2).rev());
+        assert!(p.names(5) && p.names(10_000), "small numbers are the real ones");
+        p.learn([5, 1, 2, 4]);
+        assert!(p.ids.len() == IDS_MAX && p.names(5) && !p.names(10_000 + IDS_MAX as u64 - 3), "{:?}", p.ids);
+        assert!(!p.ids.contains(&3) && p.names(3), "the user named it in this turn");
+        p.said(&(20_000..30_000).map(|n| format!("#{n} ")).collect::<String>());
+        assert!(p.user_ids.len() == USER_IDS_MAX && p.names(3) && p.names(20_000) && p.names(29_999));
+        p.result("tasks.search", &Outcome::success((100..400).map(|n| format!("#{n} ")).collect::<String>()));
+        assert!(p.found().len() == FOUND_MAX && p.found().contains(&399) && !p.found().contains(&100));
+    }
+
+    #[test]
+    fn large_text_is_remembered_by_its_beginning_and_pushes_no_other_out() {
+        let mut p = Provenance::default();
+        p.shown("tasks.delete --id 12");
+        p.shown(&format!("tasks.drop --id 7 {}", "z ".repeat(QUOTES_BYTES_MAX)));
+        assert!(p.quotes("tasks.delete --id 12") && p.quotes("tasks.drop --id 7"));
+        let json = serde_json::to_string(&p).unwrap();
+        assert_eq!(serde_json::from_str::<Provenance>(&json).unwrap(), p);
+    }
+
+    #[test]
+    fn conversation_remembers_the_quotes_of_its_turns_up_to_a_bound_and_each_once() {
+        let (mut known, mut turn) = (Provenance::default(), Provenance::default());
+        turn.shown("tasks.delete --id 12 #12");
+        for _ in 0..3 {
+            known.remember(&turn);
+        }
+        assert!(known.quotes("tasks.delete --id 12") && known.names(12) && known.quotes.len() == 1);
+        for n in 0..9 {
+            turn.shown(&format!("x.y --n {n} {}", "z".repeat(10_000)));
+        }
+        known.remember(&turn);
+        let bytes: usize = known.quotes.iter().map(String::len).sum();
+        assert!(bytes <= KEPT_QUOTES_BYTES_MAX && known.quotes("x.y --n 8"), "{bytes}");
     }
 
     #[test]
