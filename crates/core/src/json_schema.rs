@@ -3,6 +3,8 @@
 //!
 //! The `jsonschema` crate knows all of the standard, at the price of some forty further crates in `annie-core`.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 /// The largest schema, in bytes of its JSON.
@@ -99,13 +101,22 @@ fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(reference.strip_prefix('#')?)
 }
 
+/// Whether two items are equal.
+fn has_equal(items: &[Value]) -> bool {
+    let mut seen = HashSet::with_capacity(items.len());
+    !items.iter().all(|item| seen.insert(item))
+}
+
 /// Validates a value against a schema that [`check`] accepted.
 ///
 /// # Errors
 /// The mistakes, each with the place in the value.
 pub fn validate(schema: &Value, value: &Value) -> Result<(), Vec<String>> {
-    let mut run = Run { root: schema, steps: 0, nested: 0, errors: Vec::new() };
+    let mut run = Run { root: schema, steps: 0, nested: 0, is_too_large: false, errors: Vec::new() };
     run.visit(schema, value, "$");
+    if run.is_too_large {
+        run.errors.push("$: the schema is too large to check this value by it".to_owned());
+    }
     if run.errors.is_empty() { Ok(()) } else { Err(run.errors) }
 }
 
@@ -113,6 +124,8 @@ struct Run<'a> {
     root: &'a Value,
     steps: usize,
     nested: usize,
+    /// Some part of the value was not checked, and it matters.
+    is_too_large: bool,
     errors: Vec<String>,
 }
 
@@ -123,11 +136,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a value fits a schema, without telling why.
-    fn fits(&mut self, schema: &'a Value, value: &Value) -> bool {
-        let before = std::mem::take(&mut self.errors);
+    /// Whether a value fits a schema, without telling why; nothing if it is too large to tell.
+    fn fits(&mut self, schema: &'a Value, value: &Value) -> Option<bool> {
+        let before = (std::mem::take(&mut self.errors), std::mem::take(&mut self.is_too_large));
         self.visit(schema, value, "$");
-        std::mem::replace(&mut self.errors, before).is_empty()
+        let is_wrong = !self.errors.is_empty();
+        let is_unclear = self.is_too_large && !is_wrong;
+        (self.errors, self.is_too_large) = before;
+        (!is_unclear).then_some(!is_wrong)
+    }
+
+    /// Which of these schemas a value fits, as far as it is known.
+    fn fitting(&mut self, schemas: &'a [Value], value: &Value) -> Vec<Option<bool>> {
+        schemas.iter().map(|schema| self.fits(schema, value)).collect()
     }
 
     fn visit(&mut self, schema: &'a Value, value: &Value, at: &str) {
@@ -139,7 +160,7 @@ impl<'a> Run<'a> {
     fn judge(&mut self, schema: &'a Value, value: &Value, at: &str) {
         self.steps += 1;
         if self.steps > STEPS_MAX || self.nested > NESTED_MAX {
-            self.fail(at, "the schema is too large to check this value by it");
+            self.is_too_large = true;
             return;
         }
         if self.errors.len() >= ERRORS_MAX {
@@ -191,19 +212,29 @@ impl<'a> Run<'a> {
         for inner in list("allOf") {
             self.visit(inner, value, at);
         }
-        if !list("anyOf").is_empty() && !list("anyOf").iter().any(|inner| self.fits(inner, value)) {
-            self.fail(at, format_args!("{} fits none of the schemas in `anyOf`", shown(value)));
-        }
-        if !list("oneOf").is_empty() {
-            let fitting = list("oneOf").iter().filter(|inner| self.fits(inner, value)).count();
-            if fitting != 1 {
-                self.fail(at, format_args!("it must fit one of the schemas in `oneOf`, and fits {fitting}"));
+        if !list("anyOf").is_empty() {
+            let fitting = self.fitting(list("anyOf"), value);
+            if !fitting.contains(&Some(true)) {
+                self.is_too_large |= fitting.contains(&None);
+                if !fitting.contains(&None) {
+                    self.fail(at, format_args!("{} fits none of the schemas in `anyOf`", shown(value)));
+                }
             }
         }
-        if let Some(inner) = node.get("not")
-            && self.fits(inner, value)
-        {
-            self.fail(at, "it fits the schema in `not`");
+        if !list("oneOf").is_empty() {
+            let fitting = self.fitting(list("oneOf"), value);
+            let count = fitting.iter().filter(|fits| **fits == Some(true)).count();
+            self.is_too_large |= fitting.contains(&None);
+            if count != 1 && !fitting.contains(&None) {
+                self.fail(at, format_args!("it must fit one of the schemas in `oneOf`, and fits {count}"));
+            }
+        }
+        if let Some(inner) = node.get("not") {
+            match self.fits(inner, value) {
+                Some(true) => self.fail(at, "it fits the schema in `not`"),
+                Some(false) => {}
+                None => self.is_too_large = true,
+            }
         }
     }
 
@@ -235,9 +266,7 @@ impl<'a> Run<'a> {
             }
         }
         self.length(node, ("minItems", "maxItems"), items.len(), "items", at);
-        if node.get("uniqueItems") == Some(&Value::Bool(true))
-            && (1..items.len()).any(|n| items[..n].contains(&items[n]))
-        {
+        if node.get("uniqueItems") == Some(&Value::Bool(true)) && has_equal(items) {
             self.fail(at, "its items must differ from each other");
         }
     }
@@ -345,6 +374,24 @@ mod tests {
         let endless =
             json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}});
         assert!(errors(&endless, &json!(1))[0].contains("too large"));
+        for node in
+            [json!({"not": endless}), json!({"anyOf": [endless]}), json!({"oneOf": [endless, {"type": "null"}]})]
+        {
+            let mut schema = node.clone();
+            schema["$defs"] = endless["$defs"].clone();
+            assert!(errors(&schema, &json!(1))[0].contains("too large"), "{node}: what was not checked does not pass");
+        }
+        let either = json!({"anyOf": [endless, {"type": "integer"}], "$defs": endless["$defs"]});
+        assert!(errors(&either, &json!(1)).is_empty(), "one of them fits for sure");
+    }
+
+    #[test]
+    fn unique_items_are_told_from_equal_ones_in_a_long_list() {
+        let schema = json!({"uniqueItems": true});
+        let mut items: Vec<Value> = (0..100_000).map(|n| json!({"n": n})).collect();
+        assert!(errors(&schema, &json!(items)).is_empty());
+        items.push(json!({"n": 7}));
+        assert_eq!(errors(&schema, &json!(items)), ["$: its items must differ from each other"]);
     }
 
     #[test]

@@ -145,18 +145,35 @@ fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
     let mut text = reply.to_owned();
     for tag in TAGS {
         let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
-        loop {
-            let lower = text.to_ascii_lowercase();
-            let (from, to) = (lower.find(&open), lower.find(&close));
-            let range = match (from, to) {
-                (None, None) => break,
-                (None, Some(to)) => 0..to + close.len(),
-                (Some(from), Some(to)) if to < from => 0..to + close.len(),
-                (Some(from), Some(to)) => from..to + close.len(),
-                (Some(from), None) => from..text.len(),
-            };
-            text.replace_range(range, "");
+        let lower = text.to_ascii_lowercase();
+        let next = |word: &str, at: usize| lower[at..].find(word).map(|found| at + found);
+        let (mut from, mut to) = (next(&open, 0), next(&close, 0));
+        if from.is_none() && to.is_none() {
+            continue;
         }
+        let (mut kept, mut at) = (String::with_capacity(text.len()), 0);
+        loop {
+            match (from, to) {
+                (None, None) => {
+                    kept.push_str(&text[at..]);
+                    break;
+                }
+                // Its beginning is missing: all before its end is thinking.
+                (None, Some(_)) => kept.clear(),
+                (Some(begin), Some(end)) if end < begin => kept.clear(),
+                (Some(begin), Some(_)) => kept.push_str(&text[at..begin]),
+                (Some(begin), None) => {
+                    kept.push_str(&text[at..begin]);
+                    break;
+                }
+            }
+            at = to.map_or(text.len(), |end| end + close.len());
+            if from.is_some_and(|begin| begin < at) {
+                from = next(&open, at);
+            }
+            to = next(&close, at);
+        }
+        text = kept;
     }
     text.into()
 }

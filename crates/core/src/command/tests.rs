@@ -157,6 +157,8 @@ fn commands_of_other_blocks_and_bare_lines_count_where_every_line_is_one() {
         ("<think>\n```cmd\na.b --x wrong\n```\n</think>\n```cmd\na.b --x right\n```", &["a.b --x right"]),
         ("Let me think. ```cmd\na.b\n```</think>Done.", &[]),
         ("<thinking>never closed\n```cmd\na.b\n```", &[]),
+        ("<Think>a</THINK>\n```cmd\na.b\n```\n<think>c</think>", &["a.b"]),
+        ("```cmd\nx.y\n```\n</think>\n```cmd\na.b\n```\n<think>```cmd\nx.y\n```", &["a.b"]),
         ("Well.\n<think>hm</think>\na.b", &[]),
         ("<think>hm</think>\na.b", &["a.b"]),
     ];

@@ -71,7 +71,8 @@ pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<R
         return own_calls(thread, &turn.main, &reply.tool_calls);
     }
     let mut calls = resolve(reply, turn.task, &turn.main, None, skills, &turn.limits);
-    for call in &mut calls {
+    // The last one of too many says that they were left out.
+    for call in calls.iter_mut().take(resolve::CALLS_MAX) {
         if thread.tool(&call.name).is_some() {
             call.action = action(thread, &call.name, &call.raw);
         }
@@ -86,10 +87,14 @@ fn own_calls(thread: &Thread, run: &AgentRun, called: &[ToolCall]) -> Vec<Resolv
         while !ids.insert(id.clone()) {
             id.push_str(&format!("_{n}"));
         }
-        let action = action(thread, &call.name, &call.arguments);
+        let action = if n < CALLS_MAX {
+            action(thread, &call.name, &call.arguments)
+        } else {
+            resolve::too_many(called.len(), CALLS_MAX)
+        };
         ResolvedCall { id, name: call.name.clone(), raw: call.arguments.clone(), action }
     };
-    called.iter().take(CALLS_MAX).enumerate().map(understand).collect()
+    called.iter().take(CALLS_MAX + 1).enumerate().map(understand).collect()
 }
 
 /// A call of the caller's tools. What the caller could not use is the model's to correct.

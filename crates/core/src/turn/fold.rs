@@ -4,6 +4,7 @@ use super::{
     conversation::{Clock, Deferral, Turn},
     directive::Directive,
     inbox::Pending,
+    interface::USER_ADDS,
     opening, report,
     run::{Ending, Phase, Reply},
     sub,
@@ -48,7 +49,7 @@ impl Turn {
             // Later turns are to know what was said here; a retry reads the message itself in the log.
             self.inbound.text.push_str("\n\n");
             self.inbound.text.push_str(&inbound.text);
-            self.main.user_adds(&format!("[The user adds, while you work on this:]\n{}", inbound.text));
+            self.main.user_adds(&format!("{USER_ADDS}, while you work on this:]\n{}", inbound.text));
             self.main.provenance.said(&inbound.text);
             self.told.push(task);
         }
@@ -108,7 +109,10 @@ impl Turn {
                     && self.inbound.thread().is_some()
                     && self.main.awaits(*round) =>
             {
-                self.main.end(Ending::ModelFailed(error.clone()));
+                self.has_waited(*round, at);
+                self.main.failed_for_good(error);
+                self.note_owed_results();
+                self.settle();
             }
             _ if agent.is_orchestrator() => {
                 if let EventBody::ModelFailed { round, .. } = body {

@@ -59,7 +59,13 @@ impl AgentRun {
     /// examples. The others stay, as the commands that do the same.
     fn speak_commands(&mut self, mode: Mode) {
         let has_run = !(self.done.is_empty() && self.undone.is_empty() && self.in_doubt.is_empty());
-        self.begin_with_commands(mode, if has_run { usize::MAX } else { self.stable + 1 });
+        // What stands before the user's message belongs to history, or to the paused turn that this one continues.
+        let is_message = |m: &Message| match m {
+            Message::User { text, .. } => !text.starts_with(USER_ADDS) && !text.starts_with(RESULT),
+            Message::Assistant { .. } | Message::Tool { .. } | Message::Note { .. } => false,
+        };
+        let own = self.messages.iter().rposition(is_message).unwrap_or(self.stable) + 1;
+        self.begin_with_commands(mode, if has_run { usize::MAX } else { own });
     }
 
     /// Writes commands. Calls of tools in its context become commands; from message `forget_from` on they are left out.
@@ -95,6 +101,9 @@ impl AgentRun {
     }
 }
 
+/// What the user's words begin with that came while the turn was under way.
+pub(super) const USER_ADDS: &str = "[The user adds";
+
 /// What a message begins with that holds results.
 const RESULT: &str = "<result-";
 
@@ -102,7 +111,7 @@ fn is_of_a_call(message: &Message) -> bool {
     match message {
         Message::Assistant { .. } | Message::Tool { .. } => true,
         // What the user added meanwhile may stand in it.
-        Message::User { text, .. } => text.starts_with(RESULT) && !text.contains("\n[The user adds"),
+        Message::User { text, .. } => text.starts_with(RESULT) && !text.contains(&format!("\n{USER_ADDS}")),
         Message::Note { .. } => false,
     }
 }

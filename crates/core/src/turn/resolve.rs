@@ -23,7 +23,7 @@ use crate::{
 use tools::collect;
 
 /// Calls that one reply may hold; what is beyond is left out, and the model is told.
-const CALLS_MAX: usize = 32;
+pub(super) const CALLS_MAX: usize = 32;
 /// How much of a name that a model made up is repeated to it, in characters.
 const NAME_CHARS_MAX: usize = 80;
 
@@ -80,6 +80,14 @@ fn no_such_thing(text: &str) -> Action {
     Action::Answer { text: format!("Error: {text}"), is_error: true, is_unknown: true }
 }
 
+/// What the first call is answered with that one reply has too many.
+pub(super) fn too_many(count: usize, count_max: usize) -> Action {
+    error(&format!(
+        "too many calls in one reply: {count_max} were taken, this and what came behind it ({} in all) were not run.",
+        count - count_max
+    ))
+}
+
 fn answer(text: String) -> Action {
     Action::Answer { text, is_error: false, is_unknown: false }
 }
@@ -94,14 +102,7 @@ impl Resolver<'_> {
             while !ids.insert(id.clone()) {
                 id.push_str(&format!("_{n}"));
             }
-            let action = if n < CALLS_MAX {
-                self.tool(call, &id)
-            } else {
-                error(&format!(
-                    "too many calls in one reply: {CALLS_MAX} were taken, this and what came behind it ({} in all) were not run.",
-                    called.len() - CALLS_MAX
-                ))
-            };
+            let action = if n < CALLS_MAX { self.tool(call, &id) } else { too_many(called.len(), CALLS_MAX) };
             calls.push(ResolvedCall { id, name: call.name.clone(), raw: call.arguments.clone(), action });
         }
         calls

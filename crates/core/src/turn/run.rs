@@ -510,13 +510,20 @@ impl AgentRun {
         if !self.awaits(round) {
             return;
         }
-        self.round_ends();
         if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
+            self.round_ends();
             self.again();
-        } else if let Some(before) = self.cut.take() {
-            self.end_cut(before);
         } else {
-            self.end(Ending::ModelFailed(error.clone()));
+            self.failed_for_good(error);
+        }
+    }
+
+    /// Takes a failure of the current round that is not tried again: what there is of an answer is the answer.
+    pub(super) fn failed_for_good(&mut self, error: &ModelError) {
+        self.round_ends();
+        match self.cut.take() {
+            Some(before) => self.end_cut(before),
+            None => self.end(Ending::ModelFailed(error.clone())),
         }
     }
 

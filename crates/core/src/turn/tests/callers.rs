@@ -143,6 +143,31 @@ fn beside_skills_the_callers_calls_wait_for_their_results_and_say_what_was_done(
 }
 
 #[test]
+fn calls_beyond_the_limit_of_a_reply_are_told_to_the_model() {
+    let add = |n: usize| tool(&format!("c{n}"), "add", &json!({"a": n, "b": 2}));
+    for (with_skills, most) in [(false, 128), (true, 32)] {
+        let mut w = World::in_mode(Mode::Direct);
+        let task = threaded(&mut w, thread(with_skills));
+        w.replies("", &(0..most + 2).map(add).collect::<Vec<_>>());
+        let seen = format!("{:?}", w.request().messages);
+        let told = format!("{most} were taken, this and what came behind it (2 in all) were not run");
+        assert!(seen.contains(&told), "{seen}");
+        w.replies("", &(0..most).map(add).collect::<Vec<_>>());
+        assert_eq!(answer(&w, task).1.len(), most);
+    }
+}
+
+#[test]
+fn thread_whose_cut_answer_cannot_be_gone_on_with_is_answered_with_what_there_is() {
+    let mut w = World::in_mode(Mode::Direct);
+    let task = threaded(&mut w, thread(true));
+    w.replies_with(&ModelReply { finish: Finish::Length, ..reply("One, two,", &[]) });
+    w.model_fails(ModelErrorKind::Overflow);
+    let (text, _, finish) = answer(&w, task);
+    assert!(text.starts_with("One, two,") && finish == Finish::Length, "{text}");
+}
+
+#[test]
 fn a_thread_that_does_not_fit_fails_and_is_not_made_smaller() {
     let mut w = World::in_mode(Mode::Direct);
     let messages = vec![Message::user("x".repeat(5_000)), Message::assistant("y"), Message::user("z".repeat(5_000))];

@@ -119,6 +119,22 @@ fn three_rounds_without_a_usable_call_change_to_commands_and_the_mistakes_are_fo
 }
 
 #[test]
+fn continued_turn_that_changes_to_commands_keeps_what_ran_before_the_pause() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+    let task = w.say("Buy milk");
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"title": "milk"}))]);
+    w.main_skill("Created task #1 milk");
+    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    assert_eq!(w.ending(task).0, "paused");
+    let task = w.say("continue");
+    let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "no tools here");
+    w.happens(task, EventBody::ModelFailed { round: 1, error });
+    assert!(w.request().tools.is_empty(), "it works with commands");
+    let shown = w.request().messages.iter().map(super::world::text_of).collect::<Vec<_>>().join("\n");
+    assert!(shown.contains("tasks.create {\"title\":\"milk\"}") && shown.contains("Created task #1 milk"), "{shown}");
+}
+
+#[test]
 fn what_ran_before_the_change_stays_in_the_context_as_commands() {
     let mut w = with(Mode::SingleLoop, MainInterface::Auto);
     w.say("Buy milk");
