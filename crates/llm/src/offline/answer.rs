@@ -7,7 +7,7 @@ use super::{
     catalog::{Catalog, Skill},
     choose::ASK_FIRST,
     fallback,
-    refer::SHALL_I,
+    refer::{self, SHALL_I},
     text::{Text, shortened},
 };
 
@@ -35,11 +35,24 @@ pub(super) enum Came {
     Declined,
 }
 
+/// Whose words a text holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The planner's own question whether to delete.
+    Question,
+    /// A skill's that lists tasks.
+    Tasks,
+    /// Anybody's.
+    Other,
+}
+
 /// What came of one wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     /// The wish.
     pub wish: String,
+    /// Whose words the text holds.
+    pub origin: Origin,
     /// How it ended.
     pub came: Came,
     /// The result, or why not.
@@ -110,7 +123,10 @@ fn told(report: &Report) -> String {
     }
     format!(
         "{NOT_DONE}“{}”. The reason: {}",
-        shortened(report.wish.strip_prefix(ASK_FIRST).unwrap_or(&report.wish).trim(), CLAUSE_CHARS_MAX),
+        shortened(
+            &report.wish.strip_prefix(ASK_FIRST).unwrap_or(&report.wish).trim().replace('\n', " "),
+            CLAUSE_CHARS_MAX
+        ),
         stopped(&report.text)
     )
 }
@@ -162,7 +178,7 @@ fn stopped(text: &str) -> String {
 pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String]) -> Said {
     let mut answer = String::new();
     let mut before_is_block = false;
-    for text in reports.iter().map(told) {
+    for text in reports.iter().map(|report| refer::quoted(&told(report), report.origin)) {
         let is_block = text.contains('\n');
         if !answer.is_empty() {
             answer.push_str(if is_block || before_is_block { "\n\n" } else { "\n" });
@@ -191,10 +207,18 @@ pub(super) fn compose(reports: &[Report], puzzling: &[String], left: &[String]) 
 
 /// The wishes that an earlier answer left over.
 pub(super) fn left_over(answer: &str) -> Vec<String> {
-    // Only the end of an answer says so: what was read to the user may hold the same words.
-    let end = answer.trim_end().strip_suffix(GO_ON);
-    let Some((_, list)) = end.and_then(|answer| answer.rsplit_once(LEFT)) else { return Vec::new() };
-    list.trim_start().lines().map_while(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
+    // Only the end of an answer says so, on lines of its own: what was read to the user may hold the same words.
+    let mut lines = answer.trim_end().lines().rev();
+    if lines.next() != Some(GO_ON) {
+        return Vec::new();
+    }
+    let above: Vec<&str> = lines.take_while(|line| *line != LEFT).collect();
+    let list = above.iter().rev().take_while(|line| !line.is_empty());
+    if answer.lines().any(|line| line == LEFT) {
+        list.filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
+    } else {
+        Vec::new()
+    }
 }
 
 /// What the planner is, what it can do, and what would do more.
@@ -281,7 +305,7 @@ fn known(said: &str, context: Option<&str>) -> Option<String> {
         })
         .take(LINES_MAX)
         .collect();
-    (!lines.is_empty()).then(|| lines.join("\n"))
+    (!lines.is_empty()).then(|| refer::quoted(&lines.join("\n"), Origin::Other))
 }
 
 #[cfg(test)]
@@ -290,7 +314,7 @@ mod tests {
 
     fn report(ok: bool, text: &str) -> Report {
         let came = if ok { Came::Done } else { Came::Failed };
-        Report { wish: "delete task 9".into(), came, text: text.into() }
+        Report { wish: "delete task 9".into(), origin: Origin::Tasks, came, text: text.into() }
     }
 
     #[test]
@@ -335,8 +359,13 @@ mod tests {
         assert!(answer.text.contains("not understand “dance”") && answer.text.contains(WHO));
         assert_eq!(left_over(&answer.text), ["add a task: a", "what is due"]);
         assert!(left_over("nothing").is_empty());
-        let read = "# Note\n\nNot done yet:\n- delete task 3\n\nThat is all.";
-        assert!(left_over(read).is_empty(), "what a note says is no list of ours");
+        let read = format!("# Note\n\nNot done yet:\n- delete task 3\n\n{GO_ON}");
+        for end in ["", "\n\nThat is all."] {
+            let told = compose(&[report(true, &format!("{read}{end}"))], &[], &[]).text;
+            assert!(left_over(&told).is_empty(), "what a note says is no list of ours: {told}");
+        }
+        let told = compose(&[report(true, &read)], &[], &["add a task: a".into()]).text;
+        assert_eq!(left_over(&told), ["add a task: a"]);
     }
 
     #[test]

@@ -21,6 +21,8 @@ const MONTHS: [&str; 12] = [
 ];
 const COUNTS: [&str; 12] =
     ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
+/// The most words of a question about time; a longer one is something else.
+const WORDS_MAX: usize = 24;
 /// Days with a name and a fixed date.
 const FEASTS: [(&str, u32, u32); 7] = [
     ("christmas eve", 12, 24),
@@ -39,8 +41,8 @@ pub(super) enum Asked {
     Now,
     /// The date and weekday of the day that these words name.
     Day(String),
-    /// How far that day is.
-    Until(String),
+    /// How far that day is, in days or in weeks.
+    Until { phrase: String, in_weeks: bool },
     /// Something else.
     Unknown(String),
 }
@@ -51,7 +53,10 @@ pub(super) fn asked(question: &str) -> Asked {
         present now right exactly please here local there do does you we have tell me know and fall falls on in at for \
         month year week annie currently today's";
     let text = Text::new(question);
-    let kept: Vec<&str> = text.words.iter().map(|w| w.lower.as_str()).collect();
+    let kept: Vec<&str> = text.words.iter().take(WORDS_MAX).map(|w| w.lower.as_str()).collect();
+    if text.words.len() > WORDS_MAX {
+        return Asked::Unknown(kept.join(" "));
+    }
     let until = kept.iter().any(|w| ["until", "till", "before"].contains(w))
         && kept.iter().any(|w| ["days", "weeks", "long"].contains(w));
     const UNTIL: &str = "how many long days weeks until till before to";
@@ -68,7 +73,7 @@ pub(super) fn asked(question: &str) -> Asked {
             let phrase =
                 (0..kept.len()).map(|at| kept[at..].join(" ")).find(|p| day(p, NaiveDate::default()).is_some());
             match phrase {
-                Some(phrase) if until => Asked::Until(phrase),
+                Some(phrase) if until => Asked::Until { phrase, in_weeks: kept.contains(&"weeks") },
                 Some(phrase) => Asked::Day(phrase),
                 None => Asked::Unknown(rest.join(" ")),
             }
@@ -86,11 +91,28 @@ pub(super) fn answer(asked: &Asked, present: &str) -> Option<String> {
             let verb = if day < today { "was" } else { "is" };
             Some(format!("{} {verb} {}.", capitalised(phrase), day.format("%A, %Y-%m-%d")))
         }
-        Asked::Until(phrase) => {
+        Asked::Until { phrase, in_weeks } => {
             let day = day(phrase, today)?;
             let days = (day - today).num_days();
-            Some(format!("{} is {}, in {days} days.", capitalised(phrase), day.format("%A, %Y-%m-%d")))
+            let far = distance(days.unsigned_abs(), *in_weeks);
+            let (verb, when) = match days {
+                0 => ("is", "today".to_owned()),
+                1.. => ("is", format!("in {far}")),
+                _ => ("was", format!("{far} ago")),
+            };
+            Some(format!("{} {verb} {}, {when}.", capitalised(phrase), day.format("%A, %Y-%m-%d")))
         }
+    }
+}
+
+/// `34 days`, `4 weeks and 6 days`.
+fn distance(days: u64, in_weeks: bool) -> String {
+    let counted = |n: u64, unit: &str| format!("{n} {unit}{}", if n == 1 { "" } else { "s" });
+    match (days / 7, days % 7) {
+        _ if !in_weeks => counted(days, "day"),
+        (0, rest) => counted(rest, "day"),
+        (weeks, 0) => counted(weeks, "week"),
+        (weeks, rest) => format!("{} and {}", counted(weeks, "week"), counted(rest, "day")),
     }
 }
 
@@ -210,6 +232,11 @@ mod tests {
             ("which weekday is the 24th of december", "The 24th of december is Thursday, 2026-12-24."),
             ("what day is march 3rd 2027", "March 3rd 2027 is Wednesday, 2027-03-03."),
             ("how many days until christmas", "Christmas is Friday, 2026-12-25, in 34 days."),
+            ("how many weeks until christmas", "Christmas is Friday, 2026-12-25, in 4 weeks and 6 days."),
+            ("how many weeks until 2026-12-05", "2026-12-05 is Saturday, 2026-12-05, in 2 weeks."),
+            ("how many days until tomorrow", "Tomorrow is Sunday, 2026-11-22, in 1 day."),
+            ("how many days until today", "Today is Saturday, 2026-11-21, today."),
+            ("how many days until 2020-01-01", "2020-01-01 was Wednesday, 2020-01-01, 2516 days ago."),
             ("when is monday", "Monday is Monday, 2026-11-23."),
             ("what date was it 10 days ago", "10 days ago was Wednesday, 2026-11-11."),
         ] {
@@ -222,6 +249,7 @@ mod tests {
         for question in ["what time is it?", "what day is it today", "what's the date", "what is today's date?"] {
             assert_eq!(asked(question), Asked::Now, "{question}");
         }
+        assert!(matches!(asked(&format!("what time is it {}", "a ".repeat(100))), Asked::Unknown(_)));
         assert_eq!(asked("what time is the meeting"), Asked::Unknown("meeting".into()));
         assert_eq!(asked("what is the date of the offsite"), Asked::Unknown("offsite".into()));
     }

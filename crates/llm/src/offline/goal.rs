@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::{
-    answer::{Came, NOT_DONE, REFUSED, Report, first_person, is_failure, reason},
+    answer::{Came, NOT_DONE, Origin, REFUSED, Report, first_person, is_failure, reason},
     calendar,
     catalog::{Catalog, Skill},
     choose::{Choice, How, choose, lead},
@@ -60,6 +60,8 @@ pub(super) struct Goal<'a> {
     note: Option<String>,
     /// The skill that it asks for; none if none was found.
     pub skill: Option<String>,
+    /// It asks whether to delete.
+    asks: bool,
     /// Goals that must be done first, by their place.
     pub waits_for: Vec<usize>,
 }
@@ -98,6 +100,7 @@ impl<'a> Goal<'a> {
             stop: None,
             note: None,
             skill: None,
+            asks: false,
             waits_for: Vec::new(),
         }
     }
@@ -124,7 +127,10 @@ impl<'a> Goal<'a> {
                 goal.steps.push_back(Step::Run { call, corrected: false, without: None });
                 goal.note = Some(note);
             }
-            Filled::Confirm(call) => goal.steps.push_back(Step::Confirm { call }),
+            Filled::Confirm(call) => {
+                goal.asks = true;
+                goal.steps.push_back(Step::Confirm { call });
+            }
             Filled::Missing(why) => goal.stop = Some(Stop::Missing(why)),
             Filled::Answer(text) => goal.stop = Some(Stop::Answer(text)),
             Filled::Whole(text) => goal.stop = Some(Stop::Whole(text)),
@@ -143,12 +149,21 @@ impl<'a> Goal<'a> {
             Stop::Missing(why) => (why, Came::Failed),
             Stop::Answer(text) | Stop::Whole(text) => (text, Came::Declined),
         };
-        Some(Report { wish: self.wish.clone(), came: how, text: text.clone() })
+        Some(Report { wish: self.wish.clone(), origin: self.origin(), came: how, text: text.clone() })
     }
 
     /// Whether nobody knows what is asked for.
     pub fn is_puzzling(&self) -> bool {
         self.skill.is_none() && self.stop.is_none()
+    }
+
+    /// Whose words its result holds.
+    pub fn origin(&self) -> Origin {
+        match self.skill.as_deref() {
+            _ if self.asks => Origin::Question,
+            Some(skill) if skill.starts_with("tasks.") => Origin::Tasks,
+            _ => Origin::Other,
+        }
     }
 
     /// The skills that it needs.
@@ -267,14 +282,14 @@ impl<'a> Goal<'a> {
         if !ok && self.told.iter().any(|(ok, _)| *ok) && self.is_done() {
             let told = |(ok, text): &(bool, String)| if *ok { first_person(text) } else { format!("{NOT_DONE}{text}") };
             let text = self.told.iter().map(told).collect::<Vec<_>>().join("\n");
-            return Report { wish: self.wish.clone(), came: Came::Declined, text };
+            return Report { wish: self.wish.clone(), origin: self.origin(), came: Came::Declined, text };
         }
         let came = match ok {
             true if text.first().is_some_and(|t| t.starts_with(SHALL_I)) => Came::Declined,
             true => Came::Done,
             false => Came::Failed,
         };
-        Report { wish: self.wish.clone(), came, text: text.join("\n") }
+        Report { wish: self.wish.clone(), origin: self.origin(), came, text: text.join("\n") }
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn orchestrate(turn: &Turn<'_>, mut catalog: Catalog) -> Reply {
 /// What the user said while the turn ran comes too late for the plan, and is not passed over in silence.
 pub(super) fn with_additions(mut said: Said, turn: &Turn<'_>) -> Said {
     for added in &turn.added {
-        let added = shortened(added, 120);
+        let added = shortened(&added.replace('\n', " "), 120);
         said.text.push_str(&format!("\n\nI did not carry out what you added meanwhile (“{added}”): say it again."));
     }
     said
@@ -217,7 +217,9 @@ impl State {
             if let Some(stopped) = goal.stopped() {
                 return Some(stopped);
             }
-            let of = |came: Came, text: String| Some(Report { wish: goal.wish().to_owned(), came, text });
+            let of = |came: Came, text: String| {
+                Some(Report { wish: goal.wish().to_owned(), origin: goal.origin(), came, text })
+            };
             let agent = agent_id(n, goal);
             if let Some(why) = self.refused.get(&agent) {
                 return if self.is_left(&agent) { None } else { of(Came::Failed, why.clone()) };

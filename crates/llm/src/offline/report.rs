@@ -1,6 +1,8 @@
 //! Messages that the kernel brings from outside: the result of a long-running operation, or that none came (S3 6.5). They
 //! ask for nothing, whatever words are in them; they are told.
 
+use super::{answer::Origin, refer};
+
 /// What to say about such a message; nothing if it is none.
 pub(super) fn told(said: &str) -> Option<String> {
     let said = said.trim();
@@ -12,7 +14,8 @@ pub(super) fn told(said: &str) -> Option<String> {
     let (head, result) = said.strip_prefix("[The ")?.split_once("]\n")?;
     let (skill, rest) = head.split_once(" that was started earlier (operation ")?;
     let (_id, how) = rest.split_once(") ")?;
-    matches!(how, "has finished" | "has failed").then(|| format!("{skill} {how}: {}", result.trim()))
+    matches!(how, "has finished" | "has failed")
+        .then(|| refer::quoted(&format!("{skill} {how}: {}", result.trim()), Origin::Other))
 }
 
 #[cfg(test)]

@@ -3,5 +3,6 @@
 mod everyday;
 mod fuzz;
 mod phrases;
+mod planted;
 mod rounds;
 mod world;

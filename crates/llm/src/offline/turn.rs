@@ -52,7 +52,12 @@ impl<'a> Turn<'a> {
         let answers: Vec<&str> =
             messages[..at.min(messages.len())].iter().rev().filter_map(answer_of).take(8).collect();
         let left = answers.first().filter(|_| says_continue(said)).map(|before| left_over(before)).unwrap_or_default();
-        let (wishes, answer) = match refer::read(said, &answers) {
+        let answered = messages[..at].iter().rposition(|m| answer_of(m).is_some()).unwrap_or_default();
+        let before = messages[..answered].iter().rev().find_map(|m| match m {
+            Message::User { text, .. } if !is_note(text) => Some(text.as_str()),
+            _ => None,
+        });
+        let (wishes, answer) = match refer::read(said, before.unwrap_or_default(), &answers) {
             _ if !left.is_empty() => (left, None),
             _ if is_mission => (vec![said.to_owned()], None),
             Said::Wishes(wishes) => (wishes, None),
@@ -150,7 +155,7 @@ fn answer_of(message: &Message) -> Option<&str> {
 }
 
 /// `continue`, `yes please go on`.
-fn says_continue(text: &str) -> bool {
+pub(super) fn says_continue(text: &str) -> bool {
     const WORDS: [&str; 17] = [
         "continue", "yes", "please", "go", "on", "ahead", "ok", "okay", "sure", "keep", "going", "yep", "yeah",
         "proceed", "resume", "do", "it",

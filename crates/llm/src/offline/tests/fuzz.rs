@@ -158,8 +158,9 @@ proptest! {
 
 #[test]
 fn long_texts_take_time_in_proportion_to_their_length() {
-    let of = |piece: &str, bytes: usize| piece.repeat(bytes / piece.len());
-    for piece in [
+    let of = |(start, piece): (&str, &str), bytes: usize| format!("{start}{}", piece.repeat(bytes / piece.len()));
+    let started = [("what time is it ", "a "), ("how many days until ", "christmas "), ("when is ", "1 ")];
+    let repeated = [
         "create a task to call Bob, and then ",
         "word ",
         "x",
@@ -175,7 +176,8 @@ fn long_texts_take_time_in_proportion_to_their_length() {
         "add tasks: a, ",
         "the end of the ",
         "😀",
-    ] {
+    ];
+    for piece in repeated.map(|piece| ("", piece)).into_iter().chain(started) {
         let time = |bytes: usize| {
             let said = of(piece, bytes);
             let began = Instant::now();
