@@ -86,7 +86,8 @@ const SLOTS_USUAL: u32 = 4;
 /// The highest temperature that any provider takes.
 const TEMPERATURE_MAX: f32 = 2.0;
 /// Keys of clients that are not in a table of defaults.
-const OPTIONAL_KEYS: [&str; 5] = ["api_key", "proxy", "price", "temperature", "headers"];
+const OPTIONAL_KEYS: [&str; 7] =
+    ["api_key", "api_version", "headers", "output_tokens_max", "price", "proxy", "temperature"];
 
 impl Default for Pool {
     fn default() -> Self {
@@ -145,12 +146,19 @@ impl BackendConfig {
             // Whom a program asks in turn nobody can see.
             ClientConfig::Command(_) => (Privacy::Cloud, None, true),
         };
+        let model = match &self.client {
+            ClientConfig::Model(model) => Some(model),
+            ClientConfig::Command(_) => None,
+        };
         BackendFacts {
             called: called.unwrap_or_else(|| vec![name.clone()]),
             name,
             capabilities,
             privacy: privacy.unwrap_or(usual),
             context_tokens_max,
+            output_tokens_max: model.and_then(|model| model.output_tokens_max),
+            reasons: model.is_some_and(ModelConfig::reasons),
+            is_hosted: model.is_some_and(|model| model.profile.is_hosted()),
             slots: slots.unwrap_or(SLOTS_USUAL),
             learns_slots: slots.is_none() && !acts,
             cost,

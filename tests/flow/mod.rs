@@ -11,6 +11,7 @@ mod jobs;
 pub mod kernel;
 mod letters;
 mod load;
+mod messages;
 mod metrics;
 mod notifications;
 mod openai;

@@ -219,7 +219,11 @@ async fn run(
     let sink = sink(wiring, call);
     let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
     let wait = Duration::from_millis(ms_max);
-    let request = handed_over.as_ref().unwrap_or(&call.request);
+    let window = wiring.leases.window(&endpoint.name);
+    let output_tokens_max = route::output_tokens(&call.request, &endpoint.facts, window);
+    let is_fitting = handed_over.is_some() || output_tokens_max == call.request.output_tokens_max;
+    let fitted = (!is_fitting).then(|| ModelRequest { output_tokens_max, ..call.request.clone() });
+    let request = handed_over.as_ref().or(fitted.as_ref()).unwrap_or(&call.request);
     let result = match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),

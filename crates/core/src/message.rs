@@ -64,6 +64,9 @@ pub enum Message {
         call_id: String,
         /// The result.
         text: String,
+        /// The call failed, was not run, or nobody knows what became of it. Some providers tell the model so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
     },
     /// From the kernel: a hint or a correction. Clients send it on the user's side; it is never what the user asked for.
     Note {
@@ -95,6 +98,12 @@ impl Message {
     #[must_use]
     pub fn calling(text: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         Self::Assistant { text: text.into(), tool_calls, provider_state: None }
+    }
+
+    /// The result of a call that went well.
+    #[must_use]
+    pub fn result(call_id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::Tool { call_id: call_id.into(), text: text.into(), is_error: false }
     }
 
     /// How many bytes of text it carries.

@@ -11,6 +11,12 @@ use crate::{error::LlmError, secret::Secret};
 /// The longest that a look whether an endpoint is there may take, in milliseconds; the backend's actor waits no longer.
 const CHECK_MS_MOST: u64 = 60_000;
 
+/// Parts of the names of models that reason before they answer.
+const REASONING_NAMES: [&str; 8] =
+    ["reason", "thinking", "deepseek-r1", "qwq", "magistral", "-r1-", "gpt-oss", "deepthink"];
+/// Beginnings of the names of such models.
+const REASONING_FAMILIES: [&str; 8] = ["o1", "o3", "o4-", "gpt-5", "gemini-2.5", "gemini-3", "grok-4", "minimax-m"];
+
 /// Which kind of server it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -25,6 +31,10 @@ pub enum Profile {
     LlamaCpp,
     /// Ollama: drops old messages silently when the context is full, so a warning is due.
     Ollama,
+    /// Anthropic itself: the Messages protocol.
+    Anthropic,
+    /// Azure OpenAI: the address of a deployment, or of a resource's `/openai/v1`.
+    Azure,
     /// Anything else: only what every server understands.
     #[default]
     Generic,
@@ -40,18 +50,39 @@ impl Profile {
             Self::Vllm => "vllm",
             Self::LlamaCpp => "llamacpp",
             Self::Ollama => "ollama",
+            Self::Anthropic => "anthropic",
+            Self::Azure => "azure",
             Self::Generic => "generic",
         }
     }
 
     /// Whether text parts are understood, which carry cache breakpoints and keep volatile context apart.
     pub(crate) const fn takes_parts(self) -> bool {
-        matches!(self, Self::OpenRouter | Self::OpenAi)
+        matches!(self, Self::OpenRouter | Self::OpenAi | Self::Azure)
+    }
+
+    /// Whether the answer's limit is called `max_completion_tokens`.
+    pub(crate) const fn wants_completion_tokens(self) -> bool {
+        matches!(self, Self::OpenAi | Self::Azure)
+    }
+
+    /// Whether it stands for models of a provider, whose windows are large.
+    #[must_use]
+    pub const fn is_hosted(self) -> bool {
+        matches!(self, Self::OpenRouter | Self::OpenAi | Self::Anthropic | Self::Azure)
     }
 
     /// Whether a stream's usage must be asked for.
     pub(crate) const fn wants_usage_option(self) -> bool {
         !matches!(self, Self::OpenRouter)
+    }
+
+    /// The base URL of a profile that stands for one server.
+    const fn usual_base(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com/v1",
+            _ => "",
+        }
     }
 
     /// Where to ask whether the server is there, below the base URL. OpenRouter's model list is large and public; its key
@@ -89,13 +120,18 @@ pub struct ModelConfig {
     /// Whether the operator chose `generic`: then the server's own word does not count.
     #[serde(skip)]
     pub is_profile_set: bool,
-    /// Its base URL with the version: `https://openrouter.ai/api/v1`.
+    /// Its base URL with the version: `https://openrouter.ai/api/v1`. Empty means the profile's own, where it has one.
     pub base_url: String,
     /// The model to ask for, unless a request names another.
     pub model: String,
     /// The model for `/v1/embeddings`; absent means that this backend makes none.
     pub embeddings: Option<String>,
-    /// The key, sent as a bearer token.
+    /// The version of Azure's interface, sent as `api-version`; the addresses of deployments need one.
+    pub api_version: Option<String>,
+    /// The longest answer that is asked for, in tokens, reasoning included; absent means what a turn keeps for its answer,
+    /// and more for models that reason.
+    pub output_tokens_max: Option<u32>,
+    /// The key, sent as the profile's server wants it.
     pub api_key: Option<Secret>,
     /// Streams replies; without it a whole reply comes at once, and nobody sees drafts.
     pub stream: bool,
@@ -146,6 +182,8 @@ impl Default for ModelConfig {
             base_url: String::new(),
             model: String::new(),
             embeddings: None,
+            api_version: None,
+            output_tokens_max: None,
             api_key: None,
             stream: true,
             connect_ms_max: 5_000,
@@ -188,13 +226,45 @@ impl ModelConfig {
         "tools",
     ];
 
+    /// The base URL that is used, without a slash at its end.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        let written = self.base_url.trim_end_matches('/');
+        if written.is_empty() { self.profile.usual_base() } else { written }
+    }
+
+    /// The address of something below the base URL.
+    pub(crate) fn url(&self, below: &str) -> String {
+        with_version(self.base(), below, self.api_version.as_deref())
+    }
+
+    /// Where to ask whether the server is there.
+    pub(crate) fn check_url(&self) -> String {
+        let base = self.base();
+        // A deployment has no list of models; its resource has one.
+        let above = if self.profile == Profile::Azure { base.split("/deployments/").next() } else { None };
+        with_version(above.unwrap_or(base), self.profile.check_path(), self.api_version.as_deref())
+    }
+
+    /// Whether its model reasons before it answers: it is configured so, or known by its name.
+    #[must_use]
+    pub fn reasons(&self) -> bool {
+        let is_asked = |field: &str| self.body.get(field).is_some_and(|value| value["type"] != "disabled");
+        let model = self.model.to_lowercase();
+        let last = model.rsplit('/').next().unwrap_or_default();
+        let is_one_of = |names: &[&str]| names.iter().any(|name| last.starts_with(name));
+        ["reasoning", "reasoning_effort", "thinking"].into_iter().any(is_asked)
+            || REASONING_NAMES.iter().any(|name| last.contains(name))
+            || is_one_of(&REASONING_FAMILIES)
+    }
+
     /// Checks what can be checked without the network.
     ///
     /// # Errors
     /// Names the first setting that does not fit.
     pub fn validate(&self) -> Result<(), LlmError> {
         let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
-        let url = match reqwest::Url::parse(&self.base_url) {
+        let url = match reqwest::Url::parse(self.base()) {
             Ok(url) => url,
             Err(error) => return fail(format!("base_url {:?} is not an URL: {error}", shortened(&self.base_url))),
         };
@@ -210,6 +280,7 @@ impl ModelConfig {
         if let Some(field) = self.body.keys().find(|k| Self::OWN_FIELDS.contains(&k.as_str())) {
             return fail(format!("body.{field} is set by Annie itself"));
         }
+        self.validate_for_profile().or_else(fail)?;
         for (setting, value) in [
             ("connect_ms_max", self.connect_ms_max),
             ("first_token_ms_max", self.first_token_ms_max),
@@ -236,10 +307,60 @@ impl ModelConfig {
         self.profile == Profile::Generic && !self.is_profile_set
     }
 
+    /// Whether its address is one of Azure's deployments, each of one model.
+    fn is_deployment(&self) -> bool {
+        self.profile == Profile::Azure && self.base().contains("/deployments/")
+    }
+
+    /// Checks what only some profiles take.
+    fn validate_for_profile(&self) -> Result<(), String> {
+        /// The fields of the Messages protocol that the client writes itself, beside those of every protocol.
+        const MESSAGES_FIELDS: [&str; 2] = ["system", "tool_choice"];
+        let is_plain = |version: &str| version.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
+        match &self.api_version {
+            Some(_) if self.profile != Profile::Azure => return Err("api_version is for profile azure".to_owned()),
+            Some(version) if version.is_empty() || !is_plain(version) => {
+                return Err(format!("api_version {version:?} is no version, such as 2024-10-21"));
+            }
+            None if self.is_deployment() => {
+                return Err(
+                    "api_version is missing: the address of a deployment needs one, such as 2024-10-21".to_owned()
+                );
+            }
+            Some(_) | None => {}
+        }
+        if self.is_deployment() && self.embeddings.is_some() {
+            return Err("embeddings needs a base_url that ends with /openai/v1, not a deployment's".to_owned());
+        }
+        if self.output_tokens_max == Some(0) {
+            return Err("output_tokens_max must be at least 1".to_owned());
+        }
+        if self.profile != Profile::Anthropic {
+            return Ok(());
+        }
+        if self.embeddings.is_some() {
+            return Err("embeddings cannot be made by profile anthropic".to_owned());
+        }
+        if self.temperature.is_some_and(|t| t > 1.0) {
+            return Err("temperature is at most 1 with profile anthropic".to_owned());
+        }
+        match self.body.keys().find(|k| MESSAGES_FIELDS.contains(&k.as_str())) {
+            Some(field) => Err(format!("body.{field} is set by Annie itself")),
+            None => Ok(()),
+        }
+    }
+
     /// A text of a server or a library with every secret of this backend masked.
     pub(crate) fn scrub(&self, text: &str) -> String {
         let secrets = self.api_key.iter().chain(self.proxy.iter()).chain(self.headers.values());
         secrets.fold(text.to_owned(), |text, secret| secret.scrub(&text))
+    }
+}
+
+fn with_version(base: &str, below: &str, version: Option<&str>) -> String {
+    match version {
+        Some(version) => format!("{base}/{below}?api-version={version}"),
+        None => format!("{base}/{below}"),
     }
 }
 
@@ -269,6 +390,47 @@ mod tests {
         assert_eq!((config.connect_ms_max, config.first_token_ms_max, config.idle_ms_max), (5_000, 60_000, 30_000));
         assert!(!format!("{config:?}").contains("sk-abcdef"));
         assert!(!serde_json::to_string(&config).unwrap().contains("sk-abcdef"));
+    }
+
+    #[test]
+    fn setting_of_another_profile_is_refused() {
+        let with = |profile: Profile, change: &dyn Fn(&mut ModelConfig)| {
+            let mut config = ModelConfig { profile, ..good() };
+            change(&mut config);
+            config.validate().map_err(|error| error.to_string())
+        };
+        let refused = |profile, change: &dyn Fn(&mut ModelConfig)| with(profile, change).unwrap_err();
+        with(Profile::Anthropic, &|c| c.base_url = String::new()).unwrap();
+        assert!(refused(Profile::Anthropic, &|c| c.embeddings = Some("e".into())).contains("embeddings"));
+        assert!(refused(Profile::Anthropic, &|c| c.temperature = Some(1.5)).contains("temperature"));
+        assert!(
+            refused(Profile::Anthropic, &|c| drop(c.body.insert("system".into(), 1.into()))).contains("body.system")
+        );
+        assert!(refused(Profile::OpenAi, &|c| c.api_version = Some("2024-10-21".into())).contains("profile azure"));
+        let deployment = |c: &mut ModelConfig| c.base_url = "https://x.openai.azure.com/openai/deployments/d".into();
+        assert!(refused(Profile::Azure, &deployment).contains("api_version is missing"));
+        let versioned = |c: &mut ModelConfig| {
+            deployment(c);
+            c.api_version = Some("2024-10-21".into());
+        };
+        with(Profile::Azure, &versioned).unwrap();
+        assert!(refused(Profile::Azure, &|c| c.api_version = Some("v&x=1".into())).contains("no version"));
+        with(Profile::Azure, &|c| c.base_url = "https://x.openai.azure.com/openai/v1/".into()).unwrap();
+        assert!(refused(Profile::Generic, &|c| c.output_tokens_max = Some(0)).contains("output_tokens_max"));
+    }
+
+    #[test]
+    fn model_that_reasons_is_known_by_its_name_or_its_settings() {
+        let reasons = |model: &str| ModelConfig { model: model.into(), ..good() }.reasons();
+        for model in ["o3-mini", "openai/gpt-5", "deepseek-reasoner", "Qwen/QwQ-32B", "google/gemini-2.5-pro"] {
+            assert!(reasons(model), "{model}");
+        }
+        for model in ["gpt-4o", "claude-sonnet-4-5", "openrouter/auto", "qwen2.5-coder", "llama-3.1-70b", "olmo"] {
+            assert!(!reasons(model), "{model}");
+        }
+        let mut thinking = good();
+        thinking.body.insert("thinking".into(), serde_json::json!({"type": "enabled", "budget_tokens": 2_000}));
+        assert!(thinking.reasons());
     }
 
     #[test]

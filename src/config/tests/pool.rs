@@ -33,12 +33,16 @@ fn facts(text: &str) -> BackendFacts {
 fn what_a_backend_can_do_reaches_the_pool() {
     let more = "slots = 2\ncapabilities = [\"git\", \"web\"]\nprivacy = \"local\"\ncontext_tokens_max = 9000\n\
                 window = { requests_max = 60, window_ms = 1000, reserve = 5 }\ncalled = [\"Big One\"]\n\
-                price = { input = 1.0, output = 2.5 }\nmode = \"single_loop\"\ninterface = \"cmd\"";
+                price = { input = 1.0, output = 2.5 }\nmode = \"single_loop\"\ninterface = \"cmd\"\n\
+                output_tokens_max = 700";
     let wanted = BackendFacts {
         name: "a".into(),
         capabilities: ["git", "web"].map(str::to_owned).into(),
         privacy: Privacy::Local,
         context_tokens_max: Some(9_000),
+        output_tokens_max: Some(700),
+        reasons: false,
+        is_hosted: false,
         slots: 2,
         learns_slots: false,
         cost: Some(Cost { input_usd: 1.0, output_usd: 2.5 }),
@@ -353,4 +357,29 @@ fn every_key_of_both_kinds_is_in_the_sample_and_shown_with_secrets_hidden() {
         assert!(shown.contains(&line.to_owned()), "{line} is missing in {shown:#?}");
     }
     assert!(!shown.join("\n").contains("t-secret"), "{shown:?}");
+}
+
+#[test]
+fn providers_with_an_address_and_a_protocol_of_their_own_are_configured() {
+    let claude = "[[backend]]\nname = \"claude\"\nprofile = \"anthropic\"\nmodel = \"m\"\n";
+    let config = self::config(claude);
+    let ClientConfig::Model(model) = &config.backend[0].client else { panic!("a model") };
+    assert_eq!((config.problems(), model.base()), (Vec::new(), "https://api.anthropic.com/v1"));
+    assert_eq!(config.facts()[0].privacy, Privacy::Cloud);
+    let azure = "[[backend]]\nname = \"az\"\nprofile = \"azure\"\nmodel = \"gpt\"\n\
+                 base_url = \"https://x.openai.azure.com/openai/deployments/gpt\"\n";
+    assert_eq!(self::config(&format!("{azure}api_version = \"2024-10-21\"\n")).problems(), []);
+    let problems = self::config(azure).problems();
+    assert!(format!("{problems:?}").contains("api_version is missing"), "{problems:?}");
+}
+
+#[test]
+fn model_that_reasons_and_a_providers_are_known_to_the_pool() {
+    let of = |more: &str| {
+        let facts = facts(&format!("[[backend]]\nname = \"a\"\nbase_url = \"http://x/v1\"\n{more}\n"));
+        (facts.reasons, facts.is_hosted)
+    };
+    assert_eq!(of("profile = \"openai\"\nmodel = \"o3-mini\""), (true, true));
+    assert_eq!(of("profile = \"openai\"\nmodel = \"gpt-4o\""), (false, true));
+    assert_eq!(of("profile = \"vllm\"\nmodel = \"Qwen/QwQ-32B\""), (true, false));
 }

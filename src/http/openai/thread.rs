@@ -70,7 +70,7 @@ impl Reader {
                 format!("{call_id:?} is the result of no call: a result follows the assistant's message with its call");
             return Err(Fault::invalid(why).at(field));
         }
-        self.messages.push(Message::Tool { call_id: call_id.to_owned(), text });
+        self.messages.push(Message::result(call_id, text));
         Ok(())
     }
 
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(system, "A\n\nB");
         let Message::Assistant { tool_calls, .. } = &messages[1] else { panic!("{messages:?}") };
         assert_eq!((tool_calls[0].id.as_str(), tool_calls[0].name.as_str()), ("c", "add"));
-        assert_eq!(messages[2], Message::Tool { call_id: "c".into(), text: "3".into() });
+        assert_eq!(messages[2], Message::result("c", "3"));
         assert_eq!(title(&messages), "3");
     }
 

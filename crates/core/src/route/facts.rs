@@ -69,6 +69,12 @@ pub struct BackendFacts {
     /// The longest prompt and answer together, in tokens; absent means what its server says. If that is nothing,
     /// anything is tried.
     pub context_tokens_max: Option<u32>,
+    /// The longest answer that is asked for, in tokens; unknown means what the turn keeps for it.
+    pub output_tokens_max: Option<u32>,
+    /// Its model reasons before it answers, and what it reasons counts as output.
+    pub reasons: bool,
+    /// Its models are a provider's, whose windows are larger than any answer that is asked for by default.
+    pub is_hosted: bool,
     /// Rounds at a time, at least 1.
     pub slots: u32,
     /// Nobody configured the slots: what the server says of them counts.
@@ -95,6 +101,9 @@ impl Default for BackendFacts {
             capabilities: BTreeSet::new(),
             privacy: Privacy::default(),
             context_tokens_max: None,
+            output_tokens_max: None,
+            reasons: false,
+            is_hosted: false,
             slots: 1,
             learns_slots: false,
             cost: None,

@@ -592,9 +592,11 @@ impl AgentRun {
             self.messages.push(Message::user(blocks.join("\n")));
         } else {
             // The role of the message is its frame, and the call's id its origin.
-            self.messages.extend(
-                results.map(|(call, text)| Message::Tool { call_id: call.id.clone(), text: escape(text).into() }),
-            );
+            self.messages.extend(results.map(|(call, text)| Message::Tool {
+                call_id: call.id.clone(),
+                text: escape(text).into(),
+                is_error: matches!(status_of(text), "error" | "unknown" | "not_run"),
+            }));
         }
     }
 

@@ -34,7 +34,7 @@ impl OpenAiModel {
 
     /// A service whose list of models is long and says nothing that is not known.
     const fn is_known_service(&self) -> bool {
-        matches!(self.config.profile, Profile::OpenRouter | Profile::OpenAi)
+        self.config.profile.is_hosted()
     }
 
     /// The first that is learned stays: another kind of server at the same address needs a restart.

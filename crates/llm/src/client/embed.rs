@@ -28,7 +28,7 @@ impl OpenAiModel {
     }
 
     async fn exchange_vectors(&self, body: String) -> Result<Value, Failure> {
-        let url = format!("{}/embeddings", self.config.base_url.trim_end_matches('/'));
+        let url = self.config.url("embeddings");
         let request = self.http.post(url).headers(self.headers.clone()).header(CONTENT_TYPE, "application/json");
         let response = request.body(body).send().await.map_err(|error| self.transport(&error))?;
         if !response.status().is_success() {

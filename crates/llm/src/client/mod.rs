@@ -7,6 +7,7 @@ mod embed;
 mod read;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -21,7 +22,7 @@ use annie_core::{
 };
 use reqwest::{
     Client, Proxy, Response,
-    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     redirect,
 };
 use tokio::time::Instant;
@@ -31,16 +32,16 @@ use crate::{
     error::LlmError,
     repair::Names,
     wire::{
+        self,
         assemble::Assembler,
         failure::{self, Failure, Hints},
         quirks::Quirks,
         refused::Refused,
-        request,
         usage::looks_truncated,
     },
 };
 
-/// A model behind any OpenAI-compatible endpoint.
+/// A model behind a model server, whichever protocol it speaks.
 pub struct OpenAiModel {
     config: ModelConfig,
     /// The same for the kind of server that it was found to be.
@@ -54,6 +55,8 @@ pub struct OpenAiModel {
     quirks: Mutex<Quirks>,
     /// Parameters of callers that this backend was found to refuse.
     refused: Mutex<Refused>,
+    /// Parameters that the protocol does not have and that callers asked for: each is logged once.
+    left_out: Mutex<BTreeSet<&'static str>>,
     /// Replies of this backend begin inside thinking: its template opens it.
     begins_thinking: AtomicBool,
 }
@@ -67,9 +70,8 @@ impl OpenAiModel {
     pub fn new(config: ModelConfig, entropy: Arc<dyn Entropy>) -> Result<Self, LlmError> {
         config.validate()?;
         let headers = headers(&config)?;
-        let base = config.base_url.trim_end_matches('/');
-        let chat_url = format!("{base}/chat/completions");
-        let check_url = format!("{base}/{}", config.profile.check_path());
+        let chat_url = config.url(wire::of(config.profile).path());
+        let check_url = config.check_url();
         let http = http(&config)?;
         Ok(Self {
             config,
@@ -81,6 +83,7 @@ impl OpenAiModel {
             entropy,
             quirks: Mutex::default(),
             refused: Mutex::default(),
+            left_out: Mutex::default(),
             begins_thinking: AtomicBool::new(false),
         })
     }
@@ -160,9 +163,7 @@ impl OpenAiModel {
             // JSON may write every byte of the text as `\u00xx`, and has a frame.
             let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
             let whole = read::whole(self, begun, response, bytes_max).await?;
-            assembler.json(&whole)?;
-            // A whole body is complete by itself: its length said so.
-            assembler.event("[DONE]")
+            assembler.whole(&whole)
         }
     }
 
@@ -205,13 +206,14 @@ impl OpenAiModel {
     }
 
     async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
+        self.notice_left_out(request);
         let mut quirks = self.quirks();
         let mut refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let mut body = self.body(&refused.strip(request), quirks)?;
         let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
         let mut attempt = 0;
         loop {
-            let failure = match self.attempt(request, &body, drafts, by).await {
+            let mut failure = match self.attempt(request, &body, drafts, by).await {
                 Ok(reply) => {
                     self.notice(&reply, body.len());
                     return Ok(reply);
@@ -229,11 +231,14 @@ impl OpenAiModel {
                 continue;
             }
             if let Some(learned) = quirks.learned(&failure.error, self.config(), request) {
-                tracing::info!(model = %self.config.name, ?learned, "a parameter is left out that the server refuses");
+                tracing::info!(model = %self.config.name, ?learned, "requests are written otherwise from now on: the server refuses them");
                 quirks = learned;
                 body = self.body(&refused.strip(request), quirks)?;
                 *self.quirks.lock().unwrap_or_else(PoisonError::into_inner) = quirks;
                 continue;
+            }
+            if quirks.is_refusal_of_tools(&failure.error, request) {
+                failure.error.kind = ModelErrorKind::ToolsUnsupported;
             }
             let wait_ms = backoff::wait_ms(&self.config, &failure, attempt, self.entropy.next_u64());
             let Some(wait_ms) = wait_ms.filter(|ms| Instant::now() + Duration::from_millis(*ms) < by) else {
@@ -245,12 +250,22 @@ impl OpenAiModel {
         }
     }
 
+    /// Says once for each parameter that the protocol does not have it.
+    fn notice_left_out(&self, request: &ModelRequest) {
+        for parameter in wire::of(self.config.profile).left_out(request) {
+            if self.left_out.lock().unwrap_or_else(PoisonError::into_inner).insert(parameter) {
+                tracing::info!(model = %self.config.name, parameter, "a parameter is left out that the protocol does not have");
+            }
+        }
+    }
+
     fn quirks(&self) -> Quirks {
         *self.quirks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn body(&self, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, ModelError> {
-        request::body(self.config(), request, quirks)
+        wire::of(self.config().profile)
+            .body(self.config(), request, quirks)
             .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))
     }
 
@@ -349,12 +364,9 @@ fn headers(config: &ModelConfig) -> Result<HeaderMap, LlmError> {
         headers.insert(name, value);
         Ok::<(), LlmError>(())
     };
-    if let Some(key) = &config.api_key {
-        put(AUTHORIZATION, &format!("Bearer {}", key.expose()), "api_key", true)?;
-    }
-    if let (Profile::OpenRouter, Some(url)) = (config.profile, &config.app_url) {
-        put(HeaderName::from_static("http-referer"), url, "app_url", false)?;
-        put(HeaderName::from_static("x-openrouter-title"), &config.app_title, "app_title", false)?;
+    for (name, value, is_secret) in wire::of(config.profile).headers(config) {
+        let setting = if is_secret { "api_key" } else { name };
+        put(HeaderName::from_static(name), &value, setting, is_secret)?;
     }
     for (name, value) in &config.headers {
         let parsed = name.parse::<HeaderName>().map_err(|_| fail(format!("headers.{name:?} is no header name")))?;

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::*;
 use crate::secret::Secret;
 
+mod contract;
 mod describe;
 
 const KEY: &str = "sk-do-not-show-me";
@@ -66,219 +67,10 @@ async fn ask_for(reply: Reply) -> Result<ModelReply, ModelError> {
     ask(&model(ModelConfig { retries_max: 0, ..config(&server) })).await
 }
 
-async fn kind_for(reply: Reply) -> ModelErrorKind {
-    ask_for(reply).await.unwrap_err().kind
-}
-
-#[tokio::test]
-async fn a_streamed_reply_comes_as_drafts_and_whole() {
-    let text = "Příliš žluťoučký kůň úpěl ďábelské ódy. 日本語 🦀";
-    let server = FakeModelServer::start(move |_| Reply::says(text).reasoning("hm").pieces_of_bytes(5)).await;
-    let model = model(config(&server));
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let reply = model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
-    assert_eq!((reply.text.as_str(), reply.finish, reply.usage.input_tokens), (text, Finish::Stop, 12));
-    let drafts: Vec<Draft> = receiver.try_iter().collect();
-    let said: String =
-        drafts.iter().filter_map(|d| if let Draft::Text(t) = d { Some(t.as_str()) } else { None }).collect();
-    assert_eq!(said, text);
-    assert!(drafts.len() > 5 && drafts[0] == Draft::Reasoning("hm".into()));
-    let seen = &server.requests()[0];
-    assert_eq!(seen.path, "/v1/chat/completions");
-    assert_eq!(seen.header("authorization"), Some(format!("Bearer {KEY}").as_str()));
-    assert!(seen.streams());
-}
-
-#[tokio::test]
-async fn a_reply_at_once_is_the_same_reply() {
-    let server = FakeModelServer::start(|_| Reply::says_and_calls("ok", [("a", json!({"x": 1}))])).await;
-    let reply = ask(&model(ModelConfig { stream: false, ..config(&server) })).await.unwrap();
-    assert_eq!((reply.text.as_str(), reply.tool_calls[0].arguments.as_str()), ("ok", "{\"x\":1}"));
-    assert!(!server.requests()[0].streams());
-}
-
-#[tokio::test]
-async fn parallel_calls_come_through_in_every_shape() {
-    let tools = || [("get_skill", json!({"search": "žluť"})), ("use_skill", json!({"skill": "tasks.create"}))];
-    for shape in [
-        CallShape::Fragments,
-        CallShape::Interleaved,
-        CallShape::Whole,
-        CallShape::ObjectArguments,
-        CallShape::SameIndex,
-        CallShape::NoIndex,
-        CallShape::NoIds,
-    ] {
-        let reply = ask_for(Reply::calls(tools()).shape(shape).pieces_of_bytes(4)).await.unwrap();
-        let got: Vec<(&str, serde_json::Value)> =
-            reply.tool_calls.iter().map(|c| (c.name.as_str(), serde_json::from_str(&c.arguments).unwrap())).collect();
-        assert_eq!(got, tools(), "{shape:?}");
-        assert_ne!(reply.tool_calls[0].id, reply.tool_calls[1].id, "{shape:?}");
-        assert_eq!(reply.finish, Finish::ToolCalls);
-    }
-}
-
-#[tokio::test]
-async fn packets_comments_and_line_ends_do_not_matter() {
-    let plain = Reply::says("žluťoučký\r\nkůň: 🦀");
-    for reply in [
-        plain.clone().split_every_bytes(1),
-        plain.clone().crlf().split_every_bytes(3),
-        plain.clone().with_comments().crlf(),
-        plain.clone().without_done(),
-        plain.clone().without_finish(),
-    ] {
-        assert_eq!(ask_for(reply.clone()).await.unwrap().text, "žluťoučký\r\nkůň: 🦀", "{reply:?}");
-    }
-}
-
 #[tokio::test]
 async fn a_server_that_ignores_the_wish_for_a_stream_is_understood() {
     let whole = json!({"choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]});
     assert_eq!(ask_for(Reply::body(200, whole.to_string())).await.unwrap().text, "whole");
-}
-
-#[tokio::test]
-async fn every_refusal_has_its_kind() {
-    for (reply, wanted) in [
-        (Reply::error(401, "bad key"), ModelErrorKind::Auth),
-        (Reply::error(402, "no credit"), ModelErrorKind::Payment),
-        (Reply::error(403, "no"), ModelErrorKind::Auth),
-        (Reply::error(422, "odd"), ModelErrorKind::InvalidRequest),
-        (Reply::error(500, "boom"), ModelErrorKind::Unavailable),
-        (Reply::rate_limited(None), ModelErrorKind::RateLimited),
-        (Reply::overflow_openrouter(), ModelErrorKind::Overflow),
-        (Reply::overflow_vllm(), ModelErrorKind::Overflow),
-        (Reply::overflow_llamacpp(), ModelErrorKind::Overflow),
-        (Reply::body(200, r#"{"error": {"code": 502, "message": "upstream"}}"#), ModelErrorKind::Unavailable),
-        (Reply::body(200, "this is not JSON"), ModelErrorKind::Protocol),
-        (Reply::body(302, "").header("location", "http://127.0.0.1:1/"), ModelErrorKind::InvalidRequest),
-        (Reply::events([json!({"error": {"message": "maximum context length"}})]), ModelErrorKind::Overflow),
-        (Reply::says("half").without_done().without_finish(), ModelErrorKind::Truncated),
-    ] {
-        assert_eq!(kind_for(reply.clone()).await, wanted, "{:?}", reply);
-    }
-}
-
-#[tokio::test]
-async fn a_reply_without_measure_is_given_up() {
-    assert_eq!(kind_for(Reply::of_size(5 * 1024 * 1024)).await, ModelErrorKind::Protocol);
-    let small = |server: &FakeModelServer| ModelConfig { reply_bytes_max: 10_000, ..config(server) };
-    let endless = [
-        Reply::endless("words without end "),
-        Reply::events((0..90_000).map(|n| json!({"ping": n}))),
-        Reply::of_size(3_000_000).pieces_of_bytes(3_000_000),
-    ];
-    for reply in endless {
-        let server = FakeModelServer::start(move |_| reply.clone()).await;
-        for stream in [true, false] {
-            let outcome = ask(&model(ModelConfig { stream, ..small(&server) })).await;
-            assert!(matches!(outcome.unwrap_err().kind, ModelErrorKind::Protocol), "stream {stream}");
-        }
-        assert_eq!(server.request_count(), 2);
-    }
-}
-
-#[tokio::test]
-async fn an_error_never_shows_the_key() {
-    let server = FakeModelServer::start(|_| Reply::error(401, &format!("Incorrect API key provided: {KEY}"))).await;
-    let error = ask(&model(config(&server))).await.unwrap_err();
-    assert!(error.detail.contains("[secret]") && !error.detail.contains(KEY), "{}", error.detail);
-    assert!(!format!("{:?}", model(config(&server))).contains(KEY));
-}
-
-#[tokio::test]
-async fn what_passes_is_tried_again_and_what_does_not_is_not() {
-    let server =
-        FakeModelServer::queue([Reply::error(503, "loading"), Reply::rate_limited(None), Reply::says("there")]).await;
-    assert_eq!(ask(&model(config(&server))).await.unwrap().text, "there");
-    assert_eq!(server.request_count(), 3);
-    let bodies: Vec<_> = server.requests().into_iter().map(|r| r.body).collect();
-    assert!(bodies.windows(2).all(|w| w[0] == w[1]));
-
-    let server = FakeModelServer::start(|_| Reply::error(500, "for ever")).await;
-    assert_eq!(ask(&model(config(&server))).await.unwrap_err().kind, ModelErrorKind::Unavailable);
-    assert_eq!(server.request_count(), 3);
-
-    for lasting in
-        [Reply::error(400, "no"), Reply::error(401, "no"), Reply::error(500, "no").header("x-should-retry", "false")]
-    {
-        let server = FakeModelServer::start(move |_| lasting.clone()).await;
-        assert!(ask(&model(config(&server))).await.is_err());
-        assert_eq!(server.request_count(), 1);
-    }
-}
-
-#[tokio::test]
-async fn a_long_wish_to_wait_is_handed_to_the_caller() {
-    let server = FakeModelServer::start(|_| Reply::rate_limited(Some(120))).await;
-    let error = ask(&model(config(&server))).await.unwrap_err();
-    assert_eq!((error.kind, error.retry_after_ms), (ModelErrorKind::RateLimited, Some(120_000)));
-    assert_eq!(server.request_count(), 1);
-}
-
-#[tokio::test]
-async fn nothing_is_repeated_after_the_first_token() {
-    for broken in [
-        Reply::says("one two three").pieces_of_bytes(3).cut_after_events(3),
-        Reply::says("half").without_done().without_finish(),
-        Reply::events([
-            json!({"choices": [{"delta": {"content": "Hel"}}]}),
-            json!({"error": {"code": 502, "message": "died"}, "choices": [{"finish_reason": "error"}]}),
-        ]),
-    ] {
-        let server = FakeModelServer::start(move |_| broken.clone()).await;
-        let error = ask(&model(config(&server))).await.unwrap_err();
-        assert!(error.is_retryable() && error.after_first_token, "{error:?}");
-        assert_eq!(server.request_count(), 1);
-    }
-}
-
-#[tokio::test]
-async fn a_connection_that_breaks_before_the_first_token_is_made_again() {
-    let server = FakeModelServer::queue([Reply::says("x").reset_after_events(0), Reply::says("second")]).await;
-    assert_eq!(ask(&model(config(&server))).await.unwrap().text, "second");
-}
-
-#[tokio::test]
-async fn waits_have_limits_before_and_after_the_first_token() {
-    let limits = |server: &FakeModelServer| ModelConfig { first_token_ms_max: 60, idle_ms_max: 60, ..config(server) };
-    for slow in [
-        Reply::says("late").first_after(Duration::from_secs(60)),
-        Reply::says("late").stall_after_events(1),
-        Reply::says("late").with_comments().stall_after_events(1),
-    ] {
-        let server = FakeModelServer::start(move |_| slow.clone()).await;
-        let error = ask(&model(limits(&server))).await.unwrap_err();
-        assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::Timeout, false), "{error:?}");
-        assert_eq!(server.request_count(), 1, "a caller that has waited its time is not kept waiting again");
-    }
-    let server = FakeModelServer::start(|_| Reply::says("begun and").pieces_of_bytes(2).stall_after_events(3)).await;
-    let error = ask(&model(limits(&server))).await.unwrap_err();
-    assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::Timeout, true));
-    assert!(error.detail.contains("60 ms"), "{}", error.detail);
-    server.hung_up(1).await;
-}
-
-#[tokio::test]
-async fn a_whole_call_has_a_limit_whatever_the_server_does() {
-    let server = FakeModelServer::start(|_| Reply::says("x").stall_after_events(0)).await;
-    let config = ModelConfig { stream: false, call_ms_max: 60, ..config(&server) };
-    assert_eq!(ask(&model(config)).await.unwrap_err().kind, ModelErrorKind::Timeout);
-}
-
-#[tokio::test]
-async fn dropping_the_call_closes_the_connection() {
-    let server = FakeModelServer::start(|_| Reply::says("some words").pieces_of_bytes(2).stall_after_events(3)).await;
-    let model = model(config(&server));
-    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    let request = request();
-    let call = model.call(&request, Arc::new(move |d| drop(sender.send(d))));
-    tokio::select! {
-        _ = call => panic!("a stalled reply ended"),
-        draft = receiver.recv() => assert!(draft.is_some()),
-    }
-    server.hung_up(1).await;
 }
 
 #[tokio::test]
@@ -292,18 +84,6 @@ async fn an_address_where_nobody_listens_is_unavailable() {
     assert_eq!(error.kind, ModelErrorKind::Unavailable);
     assert!(error.detail.starts_with("cannot connect"), "{}", error.detail);
     assert_eq!(model(config).check().await.unwrap_err().kind, ModelErrorKind::Unavailable);
-}
-
-#[tokio::test]
-async fn a_check_asks_without_running_a_round() {
-    let server = FakeModelServer::start(|_| Reply::says("x")).await;
-    let model = model(config(&server));
-    model.check().await.unwrap();
-    server.answer_probes_with(Reply::error(503, "Loading model"));
-    assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Unavailable);
-    server.answer_probes_with(Reply::error(401, "bad key"));
-    assert_eq!(model.check().await.unwrap_err().kind, ModelErrorKind::Auth);
-    assert_eq!(server.request_count(), 0);
 }
 
 #[test]
@@ -367,23 +147,6 @@ fn with_tools() -> ModelRequest {
 }
 
 #[tokio::test]
-async fn call_written_as_text_becomes_a_call_and_is_not_shown() {
-    let text = "<think>hm</think><tool_call>{\"name\": \"tasks_create\", \"arguments\": {\"title\": \"x\"}}</tool_call><|im_end|>";
-    for bytes in [1, 7, 1_000] {
-        let server = FakeModelServer::start(move |_| Reply::says(text).pieces_of_bytes(bytes)).await;
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let reply = model(config(&server)).call(&with_tools(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
-        assert_eq!((reply.text.as_str(), reply.finish), ("", Finish::ToolCalls));
-        assert_eq!(reply.tool_calls[0].name, "tasks.create");
-        assert_eq!(reply.tool_calls[0].arguments, "{\"title\":\"x\"}");
-        assert!(receiver.try_iter().all(|draft| matches!(draft, Draft::Reasoning(_))));
-    }
-    let server = FakeModelServer::start(move |_| Reply::says(text)).await;
-    let reply = ask(&model(config(&server))).await.unwrap();
-    assert!(reply.tool_calls.is_empty(), "no tool was offered, so nothing is a call");
-}
-
-#[tokio::test]
 async fn thinking_of_a_template_that_opens_it_is_held_back_from_the_second_reply_on() {
     let server = FakeModelServer::start(|_| Reply::says("secret thought\n</think>\n\nHi")).await;
     let model = model(config(&server));
@@ -394,20 +157,6 @@ async fn thinking_of_a_template_that_opens_it_is_held_back_from_the_second_reply
     let shown: String =
         receiver.try_iter().map(|d| if let Draft::Text(text) = d { text } else { String::new() }).collect();
     assert_eq!(shown, "Hi");
-}
-
-#[tokio::test]
-async fn stream_that_is_cut_before_any_text_was_shown_is_asked_for_again() {
-    let cut = || Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": "x"}}))]);
-    for broken in [
-        cut().pieces_of_bytes(4).cut_after_events(4),
-        Reply::says("hidden").reasoning("I think about it").pieces_of_bytes(4).cut_after_events(3),
-        Reply::says("{\"name\": \"use_skill\", \"argum").without_done().without_finish(),
-    ] {
-        let server = FakeModelServer::queue([broken.clone(), Reply::says("whole")]).await;
-        let reply = model(config(&server)).call(&with_tools(), Arc::new(|_| ())).await.unwrap();
-        assert_eq!((reply.text.as_str(), server.request_count()), ("whole", 2), "{broken:?}");
-    }
 }
 
 #[tokio::test]
@@ -497,4 +246,126 @@ async fn backend_that_once_ended_thinking_unbegun_streams_again_after_a_reply_wi
     assert_eq!(ask(&model).await.unwrap().text, "plain");
     assert!(!holds(), "the first was an accident");
     assert_eq!(ask(&model).await.unwrap().text, "streamed");
+}
+
+#[tokio::test]
+async fn azure_is_asked_at_its_deployment_or_its_v1_address_with_its_own_key() {
+    let server = FakeModelServer::start(|seen| {
+        let is_deployment = seen.path == "/openai/deployments/gpt/chat/completions";
+        let is_known = match seen.query.as_str() {
+            "api-version=2024-10-21" => is_deployment,
+            "" => seen.path == "/openai/v1/chat/completions",
+            _ => false,
+        };
+        if !is_known {
+            return Reply::error(404, "Resource not found");
+        }
+        if seen.header("api-key") != Some(KEY) || seen.header("authorization").is_some() {
+            return Reply::error(401, "Access denied due to invalid subscription key");
+        }
+        if seen.json()["max_completion_tokens"] != 100 || !seen.json()["max_tokens"].is_null() {
+            return Reply::error(400, "a limit is called otherwise");
+        }
+        Reply::says("from Azure")
+    })
+    .await;
+    let host = server.base_url().trim_end_matches("/v1").to_owned();
+    let azure = |base: &str, version: Option<&str>| ModelConfig {
+        profile: Profile::Azure,
+        base_url: format!("{host}{base}"),
+        api_version: version.map(str::to_owned),
+        ..config(&server)
+    };
+    let deployment = model(azure("/openai/deployments/gpt/", Some("2024-10-21")));
+    assert_eq!(ask(&deployment).await.unwrap().text, "from Azure");
+    assert_eq!(deployment.check_url, format!("{host}/openai/models?api-version=2024-10-21"));
+    let newer = model(azure("/openai/v1", None));
+    assert_eq!(ask(&newer).await.unwrap().text, "from Azure");
+    assert_eq!(newer.check_url, format!("{host}/openai/v1/models"));
+    let elsewhere = model(azure("/openai/v1", Some("preview")));
+    assert_eq!(ask(&elsewhere).await.unwrap_err().kind, ModelErrorKind::InvalidRequest);
+}
+
+/// The roles of a request's messages.
+fn roles(request: &annie_testkit::model_server::Seen) -> Vec<String> {
+    request.messages().iter().map(|m| m["role"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A conversation with a system prompt whose window begins with the assistant and has two messages of one side in a row.
+fn with_many_roles() -> ModelRequest {
+    let system = |text: &str| annie_core::message::SystemPart { text: text.to_owned(), cache: None };
+    ModelRequest {
+        system: vec![system("Be kind."), system("Be brief.")],
+        messages: vec![
+            Message::assistant("one"),
+            Message::assistant("two"),
+            Message::user("three"),
+            Message::user("four"),
+        ],
+        ..request()
+    }
+}
+
+#[tokio::test]
+async fn template_without_a_system_message_gets_its_text_from_the_user_and_that_is_remembered() {
+    for (status, words) in [
+        (400, "Error rendering prompt with jinja template: System role not supported"),
+        (500, "Value is not callable: Only user and assistant roles are supported!"),
+        (400, "Unsupported value: 'messages[0].role' does not support 'system' with this model."),
+        (400, "Developer instruction is not enabled for models/gemma-3-27b-it"),
+    ] {
+        let server = FakeModelServer::start(move |seen| {
+            if roles(seen).contains(&"system".to_owned()) { Reply::error(status, words) } else { Reply::says("fine") }
+        })
+        .await;
+        let model = model(config(&server));
+        let request = ModelRequest { messages: vec![Message::user("hello")], ..with_many_roles() };
+        for requests in [2, 3] {
+            assert_eq!(model.call(&request, Arc::new(|_| ())).await.unwrap().text, "fine", "{words}");
+            assert_eq!(server.request_count(), requests, "{words}");
+        }
+        assert_eq!(server.requests()[1].texts_of("user"), ["Be kind.\n\nBe brief.\n\nhello"]);
+    }
+}
+
+#[tokio::test]
+async fn template_that_wants_turns_gets_turns() {
+    let is_in_turns = |roles: &[String]| {
+        let turns = roles.iter().filter(|role| *role != "system");
+        turns.enumerate().all(|(at, role)| role == ["user", "assistant"][at % 2])
+    };
+    let words =
+        "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...";
+    let server =
+        FakeModelServer::start(
+            move |seen| {
+                if is_in_turns(&roles(seen)) { Reply::says("fine") } else { Reply::error(500, words) }
+            },
+        )
+        .await;
+    let model = model(config(&server));
+    assert_eq!(model.call(&with_many_roles(), Arc::new(|_| ())).await.unwrap().text, "fine");
+    let sent = server.requests().pop().unwrap();
+    assert_eq!(roles(&sent), ["system", "user", "assistant", "user"]);
+    assert_eq!(
+        (sent.texts_of("assistant"), sent.last_user_text()),
+        (vec!["one\n\ntwo".into()], "three\n\nfour".into())
+    );
+}
+
+#[tokio::test]
+async fn template_that_knows_no_roles_but_two_is_one_without_tools() {
+    let server = FakeModelServer::start(|seen| {
+        let is_plain =
+            roles(seen).iter().all(|role| role == "user" || role == "assistant") && seen.tool_names().is_empty();
+        if is_plain { Reply::says("fine") } else { Reply::error(400, "Only user and assistant roles are supported!") }
+    })
+    .await;
+    let request =
+        ModelRequest { messages: vec![Message::user("hello")], tools: with_tools().tools, ..with_many_roles() };
+    let model = model(config(&server));
+    let error = model.call(&request, Arc::new(|_| ())).await.unwrap_err();
+    assert_eq!((error.kind, server.request_count()), (ModelErrorKind::ToolsUnsupported, 2));
+    let by_commands = ModelRequest { tools: Vec::new(), ..request };
+    assert_eq!(model.call(&by_commands, Arc::new(|_| ())).await.unwrap().text, "fine");
 }

@@ -144,7 +144,7 @@ fn fingerprint(request: &ModelRequest) -> u64 {
                 eat(text);
                 tool_calls.iter().for_each(|call| eat(&call.id));
             }
-            Message::Tool { call_id, text } => {
+            Message::Tool { call_id, text, .. } => {
                 eat(call_id);
                 eat(text);
             }

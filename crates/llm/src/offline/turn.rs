@@ -124,7 +124,7 @@ fn result_of<'a>(following: &'a [Message], id: &str) -> &'a str {
     following
         .iter()
         .map_while(|m| match m {
-            Message::Tool { call_id, text } => Some((call_id, text)),
+            Message::Tool { call_id, text, .. } => Some((call_id, text)),
             _ => None,
         })
         .find(|(call_id, _)| *call_id == id)

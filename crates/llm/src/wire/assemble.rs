@@ -8,8 +8,8 @@ use annie_core::{
 use serde_json::Value;
 
 use super::{
-    failure::{self, Failure},
-    response::{CallDelta, Choice, Chunk, Delta, text_of},
+    Decode,
+    failure::Failure,
     state::StateParts,
     usage::{Timings, WireUsage, usage},
 };
@@ -88,8 +88,75 @@ pub(crate) struct Assembled {
     pub held_in_vain: bool,
 }
 
-/// A reply in the making.
+/// A piece of a call.
+#[derive(Debug, Default)]
+pub(crate) struct CallPiece {
+    /// Which call it belongs to.
+    pub index: u64,
+    pub id: String,
+    pub name: String,
+    /// More of the arguments' JSON text.
+    pub arguments: String,
+    /// What the provider wants back with the call.
+    pub extra: Value,
+}
+
+/// A reply in the making: the reader of its protocol, and what it has read.
 pub(crate) struct Assembler<'a> {
+    decoder: Box<dyn Decode>,
+    parts: Parts<'a>,
+}
+
+impl<'a> Assembler<'a> {
+    /// `names` are those of calls that may come as text; `begins_thinking` if the text is known to begin inside thinking.
+    pub fn new(config: &'a ModelConfig, names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
+        let parts = Parts {
+            config,
+            drafts,
+            said: Said::new(names, begins_thinking, drafts),
+            state: StateParts::default(),
+            calls: Vec::new(),
+            bytes: 0,
+            finish: None,
+            done: false,
+            started: false,
+            model: None,
+            usage: None,
+            timings: None,
+        };
+        Self { decoder: super::of(config.profile).decoder(), parts }
+    }
+
+    /// Whether anything of the answer has come.
+    pub const fn started(&self) -> bool {
+        self.parts.started
+    }
+
+    /// Whether any of its text was shown: from here on a repetition would say things twice.
+    pub const fn has_shown(&self) -> bool {
+        self.parts.said.has_shown()
+    }
+
+    /// Takes one event's data.
+    pub fn event(&mut self, data: &str) -> Result<(), Failure> {
+        self.decoder.read(data.as_bytes(), &mut self.parts)
+    }
+
+    /// Takes a whole reply, which is complete by itself: its length said so.
+    pub fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
+        self.decoder.read(body, &mut self.parts)?;
+        self.parts.done();
+        Ok(())
+    }
+
+    /// The reply, if it is whole.
+    pub fn finish(self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
+        self.parts.finish(asked_for, entropy)
+    }
+}
+
+/// What has come of a reply, in the words of no protocol.
+pub(crate) struct Parts<'a> {
     config: &'a ModelConfig,
     drafts: &'a DraftSink,
     said: Said<'a>,
@@ -104,107 +171,76 @@ pub(crate) struct Assembler<'a> {
     timings: Option<Timings>,
 }
 
-impl<'a> Assembler<'a> {
-    /// `names` are those of calls that may come as text; `begins_thinking` if the text is known to begin inside thinking.
-    pub fn new(config: &'a ModelConfig, names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
-        Self {
-            config,
-            drafts,
-            said: Said::new(names, begins_thinking, drafts),
-            state: StateParts::default(),
-            calls: Vec::new(),
-            bytes: 0,
-            finish: None,
-            done: false,
-            started: false,
-            model: None,
-            usage: None,
-            timings: None,
-        }
+impl Parts<'_> {
+    pub const fn config(&self) -> &ModelConfig {
+        self.config
     }
 
-    /// Whether anything of the answer has come.
-    pub const fn started(&self) -> bool {
-        self.started
+    pub const fn state(&mut self) -> &mut StateParts {
+        &mut self.state
     }
 
-    /// Whether any of its text was shown: from here on a repetition would say things twice.
-    pub const fn has_shown(&self) -> bool {
-        self.said.has_shown()
+    /// Its own end has come.
+    pub const fn done(&mut self) {
+        self.done = true;
     }
 
-    /// Takes one event's data.
-    pub fn event(&mut self, data: &str) -> Result<(), Failure> {
-        if data.trim() == "[DONE]" {
-            self.done = true;
-            return Ok(());
-        }
-        self.json(data.as_bytes())
+    /// Why it stopped, in the provider's word.
+    pub fn stopped(&mut self, reason: Option<String>) {
+        self.finish = reason.filter(|f| !f.is_empty()).or(self.finish.take());
     }
 
-    /// Takes one chunk, or a whole completion.
-    pub fn json(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let chunk: Chunk = serde_json::from_slice(bytes).map_err(|error| {
-            let head: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
-            let detail = format!("not a completion: {error}; it begins with {:?}", self.config.scrub(&head));
-            Failure::new(ModelErrorKind::Protocol, detail, false)
-        })?;
-        if !chunk.error.is_null() || chunk.object == "error" {
-            let body: Value = serde_json::from_slice(bytes).unwrap_or(Value::Null);
-            return Err(failure::inside(self.config, &body));
-        }
-        self.model = chunk.model.filter(|m| !m.is_empty()).or(self.model.take());
-        self.usage = chunk.usage.or(self.usage.take());
-        self.timings = chunk.timings.or(self.timings.take());
-        chunk.choices.into_iter().next().map_or(Ok(()), |choice| self.choice(choice))
+    pub fn model(&mut self, name: Option<String>) {
+        self.model = name.filter(|m| !m.is_empty()).or(self.model.take());
     }
 
-    fn choice(&mut self, choice: Choice) -> Result<(), Failure> {
-        if choice.finish_reason.as_deref() == Some("error") {
-            let detail = "the server ended the reply with an error";
-            return Err(Failure::new(ModelErrorKind::Unavailable, detail, true));
-        }
-        // A whole message has no index per call either way: positions serve for both.
-        self.delta(choice.message.unwrap_or(choice.delta))?;
-        self.finish = choice.finish_reason.filter(|f| !f.is_empty()).or(self.finish.take());
-        Ok(())
+    /// What it cost, said anew.
+    pub fn cost(&mut self, usage: Option<WireUsage>, timings: Option<Timings>) {
+        self.usage = usage.or(self.usage.take());
+        self.timings = timings.or(self.timings.take());
     }
 
-    fn delta(&mut self, delta: Delta) -> Result<(), Failure> {
-        let mut thought = text_of(delta.reasoning);
-        if thought.is_empty() {
-            thought = text_of(delta.reasoning_content);
-        }
+    /// More of what it cost: counts that come later replace earlier ones.
+    pub fn cost_so_far(&mut self, usage: Option<WireUsage>) {
+        self.usage = match (self.usage.take(), usage) {
+            (Some(before), Some(now)) => Some(before.with(now)),
+            (before, now) => now.or(before),
+        };
+    }
+
+    /// Reasoning that the provider may want back with its calls.
+    pub fn keep_reasoning(&mut self, thought: &str) {
+        self.state.reasoning(self.config, thought);
+    }
+
+    /// More reasoning.
+    pub fn thought(&mut self, thought: String) -> Result<(), Failure> {
         if !thought.is_empty() {
             self.grow(thought.len())?;
-            self.state.reasoning(self.config, &thought);
             (self.drafts)(Draft::Reasoning(thought));
-        }
-        let mut text = text_of(delta.content);
-        text.push_str(delta.refusal.as_deref().unwrap_or_default());
-        if !text.is_empty() {
-            self.grow(text.len())?;
-            self.said.push(&text);
-        }
-        self.state.details(delta.reasoning_details);
-        for (position, call) in delta.tool_calls.into_iter().enumerate() {
-            self.call(position as u64, call)?;
-        }
-        if let Some(function) = delta.function_call {
-            self.call(0, CallDelta { function, ..CallDelta::default() })?;
         }
         Ok(())
     }
 
-    fn call(&mut self, position: u64, delta: CallDelta) -> Result<(), Failure> {
-        let index = delta.index.unwrap_or(position);
-        let id = delta.id.unwrap_or_default();
-        let name = delta.function.name.unwrap_or_default();
-        let arguments = match delta.function.arguments {
-            Value::String(text) => text,
-            Value::Null => String::new(),
-            object => object.to_string(),
-        };
+    /// More text.
+    pub fn text(&mut self, text: &str) -> Result<(), Failure> {
+        if !text.is_empty() {
+            self.grow(text.len())?;
+            self.said.push(text);
+        }
+        Ok(())
+    }
+
+    /// What is no reply of the protocol.
+    pub fn not_a_reply(&self, why: &str, data: &[u8]) -> Failure {
+        let head: String = String::from_utf8_lossy(&data[..data.len().min(200)]).into_owned();
+        let detail = format!("not a completion: {why}; it begins with {:?}", self.config.scrub(&head));
+        Failure::new(ModelErrorKind::Protocol, detail, false)
+    }
+
+    /// A piece of a call.
+    pub fn call(&mut self, piece: CallPiece) -> Result<(), Failure> {
+        let CallPiece { index, id, name, arguments, extra } = piece;
         self.grow(arguments.len() + name.len())?;
         let at = match self.existing(index, &id, &name) {
             Some(at) => at,
@@ -225,8 +261,8 @@ impl<'a> Assembler<'a> {
             partial.name = name;
         }
         partial.grow(&arguments);
-        if !delta.extra_content.is_null() {
-            partial.extra = delta.extra_content;
+        if !extra.is_null() {
+            partial.extra = extra;
         }
         Ok(())
     }
@@ -247,7 +283,8 @@ impl<'a> Assembler<'a> {
         same.find(|at| self.calls[*at].id == id)
     }
 
-    fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+    /// Counts bytes of the answer against its limit.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
         self.started = true;
         self.bytes += bytes;
         if self.bytes > self.config.reply_bytes_max {
@@ -257,8 +294,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    /// The reply, if it is whole.
-    pub fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
+    fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
         let cut_call = self.calls.iter().any(|c| !c.arguments.is_empty() && !c.is_whole());
         if self.finish.is_none() && (!self.done || cut_call) {
             let detail = "the reply ended before its end";
@@ -295,9 +331,13 @@ impl<'a> Assembler<'a> {
 /// What cut a reply short, in the words of any provider.
 fn cut_short(reason: &str) -> Option<Finish> {
     match reason.to_ascii_lowercase().as_str() {
-        "length" | "max_tokens" | "model_length" | "max_output_tokens" | "model_context_window_exceeded" => {
-            Some(Finish::Length)
-        }
+        // A paused reply is to be gone on with, like one that a limit cut.
+        "length"
+        | "max_tokens"
+        | "model_length"
+        | "max_output_tokens"
+        | "model_context_window_exceeded"
+        | "pause_turn" => Some(Finish::Length),
         "content_filter" | "content-filter" | "content_filtered" | "safety" | "recitation" | "prohibited_content"
         | "blocklist" | "spii" | "refusal" => Some(Finish::ContentFilter),
         _ => None,

@@ -10,11 +10,12 @@ use super::super::config::ModelConfig;
 const DETAIL_CHARS_MAX: usize = 500;
 
 /// A prompt that is too long, in the words of OpenAI, llama.cpp and vLLM; Anthropic; Gemini; Bedrock; others.
-const OVERFLOWS: [&str; 8] = [
+const OVERFLOWS: [&str; 9] = [
     "maximum context length",
     "context size",
     "context length",
     "prompt is too long",
+    "exceed context limit",
     "input token count",
     "input is too long",
     "too many tokens",
@@ -31,6 +32,27 @@ const NO_TOOLS: [&str; 8] = [
     "tool calling is not supported",
     "does not support function",
 ];
+
+/// User and assistant that must take turns, in the words of Mistral's and Llama's templates, Perplexity, others.
+const ALTERNATION: [&str; 4] =
+    ["roles must alternate", "roles should be alternating", "must alternate between", "alternate user/assistant"];
+
+/// Whether a refusal, in small letters, is about system messages: Gemma's and Llama 2's templates, Gemini's interface for
+/// Gemma, OpenAI's first reasoning models.
+pub(super) fn refuses_system(words: &str) -> bool {
+    let is_refused = ["not support", "unsupported", "not allowed"].iter().any(|no| words.contains(no));
+    let is_named = ["system role", "system message", "system instruction", "'system'", "\"system\"", "role: system"]
+        .iter()
+        .any(|name| words.contains(name));
+    is_refused && is_named
+        || words.contains("only user and assistant roles")
+        || words.contains("developer instruction is not enabled")
+}
+
+/// Whether a refusal, in small letters, wants user and assistant to take turns.
+pub(super) fn wants_alternation(words: &str) -> bool {
+    ALTERNATION.iter().any(|said| words.contains(said))
+}
 
 /// A failure and whether the same request may be sent again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,11 +138,22 @@ impl Told {
         NO_TOOLS.iter().any(|s| message.contains(s))
     }
 
+    fn is_refusal_of_roles(&self) -> bool {
+        let message = self.message.to_lowercase();
+        refuses_system(&message) || wants_alternation(&message)
+    }
+
     fn kind_by_words(&self) -> Option<ModelErrorKind> {
+        // Anthropic says it as a request that is wrong.
+        if self.message.to_lowercase().contains("credit balance is too low") {
+            return Some(ModelErrorKind::Payment);
+        }
         self.words.iter().find_map(|word| {
             Some(match word.as_str() {
                 "rate_limit_exceeded" | "rate_limit_error" | "rate_limited" => ModelErrorKind::RateLimited,
-                "insufficient_quota" | "payment_required" | "billing_hard_limit_reached" => ModelErrorKind::Payment,
+                "insufficient_quota" | "payment_required" | "billing_hard_limit_reached" | "billing_error" => {
+                    ModelErrorKind::Payment
+                }
                 "authentication" | "authentication_error" | "invalid_api_key" | "permission_error" => {
                     ModelErrorKind::Auth
                 }
@@ -131,7 +164,7 @@ impl Told {
                 | "server"
                 | "server_error"
                 | "unavailable_error" => ModelErrorKind::Unavailable,
-                "timeout" => ModelErrorKind::Timeout,
+                "timeout" | "timeout_error" => ModelErrorKind::Timeout,
                 _ => return None,
             })
         })
@@ -156,6 +189,10 @@ pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
         Some(code) if code >= 400 => kind_of(code, &told),
         _ if told.is_refusal_of_tools() => ModelErrorKind::ToolsUnsupported,
         _ if told.is_overflow() => ModelErrorKind::Overflow,
+        _ if told.words.iter().any(|w| w == "request_too_large") => ModelErrorKind::Overflow,
+        _ if told.words.iter().any(|w| w == "invalid_request_error" || w == "not_found_error") => {
+            told.kind_by_words().unwrap_or(ModelErrorKind::InvalidRequest)
+        }
         _ => told.kind_by_words().unwrap_or(ModelErrorKind::Unavailable),
     };
     finished(config, kind, &told, "the server reported", &Hints::default())
@@ -180,6 +217,8 @@ fn kind_of(status: u16, told: &Told) -> ModelErrorKind {
         413 => return ModelErrorKind::Overflow,
         _ if told.is_refusal_of_tools() => return ModelErrorKind::ToolsUnsupported,
         _ if told.is_overflow() => return ModelErrorKind::Overflow,
+        // llama.cpp calls what its template throws an error of the server.
+        _ if told.is_refusal_of_roles() => return ModelErrorKind::InvalidRequest,
         _ => {}
     }
     told.kind_by_words().unwrap_or(match status {

@@ -1,12 +1,13 @@
 //! Parameters that a server refuses of every request: learned from its refusals, and left out or written otherwise from then
 //! on.
 
-use annie_core::message::{ModelError, ModelErrorKind, ModelRequest};
+use annie_core::message::{Message, ModelError, ModelErrorKind, ModelRequest};
 
-use crate::config::{ModelConfig, Profile};
+use super::failure;
+use crate::config::ModelConfig;
 
 /// Words with which servers refuse a parameter, and not its value.
-pub(super) const REFUSALS: [&str; 12] = [
+pub(super) const REFUSALS: [&str; 14] = [
     "unsupported",
     "not support",
     "unrecognized",
@@ -19,6 +20,8 @@ pub(super) const REFUSALS: [&str; 12] = [
     "extra_forbidden",
     "invalid parameter",
     "deprecated",
+    "cannot both",
+    "may only be set",
 ];
 
 /// What is left out of requests to one backend, or written otherwise.
@@ -29,33 +32,33 @@ pub(crate) struct Quirks {
     pub other_max_tokens: bool,
     pub no_temperature: bool,
     pub no_parallel: bool,
+    /// Its chat template knows no system message: the system text goes before the user's first words.
+    pub no_system: bool,
+    /// Its chat template wants user and assistant in strict turns.
+    pub must_alternate: bool,
 }
 
 impl Quirks {
     /// What is also to be left out after this refusal; nothing if it names no parameter that was sent.
     pub fn learned(self, error: &ModelError, config: &ModelConfig, request: &ModelRequest) -> Option<Self> {
         let words = error.detail.to_lowercase();
-        if error.kind != ModelErrorKind::InvalidRequest || !REFUSALS.iter().any(|refusal| words.contains(refusal)) {
+        let names_parameter = REFUSALS.iter().any(|refusal| words.contains(refusal));
+        let is_refusal = names_parameter || failure::refuses_system(&words) || failure::wants_alternation(&words);
+        if error.kind != ModelErrorKind::InvalidRequest || !is_refusal {
             return None;
         }
-        let sent_as = if (config.profile == Profile::OpenAi) == self.other_max_tokens {
-            "max_tokens"
-        } else {
-            "max_completion_tokens"
-        };
-        let sends_temperature = config.temperature.is_some() || request.options.sampling.temperature.is_some();
-        let mut quirks = self;
-        if words.contains("stream_options") && config.stream && !self.no_stream_options {
-            quirks.no_stream_options = true;
-        } else if words.contains("parallel_tool_calls") && !request.tools.is_empty() && !self.no_parallel {
-            quirks.no_parallel = true;
-        } else if words.contains("temperature") && sends_temperature && !self.no_temperature {
-            quirks.no_temperature = true;
-        } else if words.contains(sent_as) && !self.other_max_tokens {
-            quirks.other_max_tokens = true;
-        } else {
-            return None;
-        }
-        Some(quirks)
+        super::of(config.profile).learned(self, &words, config, request)
+    }
+
+    /// A refusal that goes on although the request has only the roles of a user and an assistant, but for tools: the
+    /// template does not know those.
+    pub fn is_refusal_of_tools(self, error: &ModelError, request: &ModelRequest) -> bool {
+        let words = error.detail.to_lowercase();
+        let has_tools = !request.tools.is_empty() || request.messages.iter().any(|m| matches!(m, Message::Tool { .. }));
+        let is_of_roles = failure::refuses_system(&words) || failure::wants_alternation(&words);
+        error.kind == ModelErrorKind::InvalidRequest
+            && has_tools
+            && is_of_roles
+            && (self.no_system || self.must_alternate)
     }
 }

@@ -1,5 +1,5 @@
 //! What a provider wants back with its calls: Gemini's `extra_content`, DeepSeek's `reasoning_content`, OpenRouter's
-//! `reasoning_details`. The client writes its own name into it, since another provider cannot read it.
+//! `reasoning_details`, Anthropic's thinking blocks. The client writes its own name into it, since another provider cannot read it.
 
 use annie_core::message::PROVIDER_STATE_BYTES_MAX;
 use serde_json::{Map, Value, json};
@@ -11,9 +11,10 @@ const WANT_REASONING: [&str; 6] = ["deepseek", "kimi", "moonshot", "minimax", "g
 
 /// The state of one reply in the making.
 #[derive(Debug, Default)]
-pub(super) struct StateParts {
+pub(crate) struct StateParts {
     reasoning: String,
     details: Vec<Value>,
+    blocks: Vec<Value>,
     bytes: usize,
 }
 
@@ -38,6 +39,13 @@ impl StateParts {
         }
     }
 
+    /// A block of content, or the mark of one whose content stands elsewhere in the reply.
+    pub fn block(&mut self, block: Value) {
+        if self.grow(block.to_string().len()) {
+            self.blocks.push(block);
+        }
+    }
+
     fn grow(&mut self, bytes: usize) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
         self.bytes <= PROVIDER_STATE_BYTES_MAX
@@ -57,6 +65,10 @@ impl StateParts {
         if !self.details.is_empty() {
             state.insert("reasoning_details".to_owned(), self.details.into());
         }
+        // Without thinking the blocks are only an order.
+        if self.blocks.iter().any(is_thinking) {
+            state.insert("blocks".to_owned(), self.blocks.into());
+        }
         if !extras.is_empty() {
             state.insert("calls".to_owned(), extras.into());
         }
@@ -67,6 +79,11 @@ impl StateParts {
         let state = Value::Object(state);
         (self.bytes <= PROVIDER_STATE_BYTES_MAX && state.to_string().len() <= PROVIDER_STATE_BYTES_MAX).then_some(state)
     }
+}
+
+/// Whether a block is one of Anthropic's that must come back as it was.
+pub(super) fn is_thinking(block: &Value) -> bool {
+    matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 
 fn wants_reasoning(config: &ModelConfig) -> bool {
@@ -111,6 +128,11 @@ impl<'a> State<'a> {
 
     pub fn reasoning_details(self) -> Option<&'a Value> {
         self.0?.get("reasoning_details")
+    }
+
+    /// The reply's blocks in their order.
+    pub fn blocks(self) -> Option<&'a [Value]> {
+        self.0?["blocks"].as_array().map(Vec::as_slice)
     }
 
     pub fn extra_content(self, call_id: &str) -> Option<&'a Value> {

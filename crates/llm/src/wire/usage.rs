@@ -31,6 +31,27 @@ pub(crate) struct WireUsage {
     is_byok: bool,
 }
 
+impl WireUsage {
+    /// These counts with later ones of the same reply: Anthropic says the prompt's at the beginning and the answer's at the
+    /// end, and some servers say the prompt's again, or 0 before they know.
+    pub fn with(self, later: Self) -> Self {
+        let count = |before: Option<u64>, now: Option<u64>| now.filter(|n| *n > 0).or(before).or(now);
+        Self {
+            prompt_tokens: count(self.prompt_tokens, later.prompt_tokens),
+            completion_tokens: count(self.completion_tokens, later.completion_tokens),
+            prompt_tokens_details: later.prompt_tokens_details.or(self.prompt_tokens_details),
+            completion_tokens_details: later.completion_tokens_details.or(self.completion_tokens_details),
+            input_tokens: count(self.input_tokens, later.input_tokens),
+            output_tokens: count(self.output_tokens, later.output_tokens),
+            cache_read_input_tokens: count(self.cache_read_input_tokens, later.cache_read_input_tokens),
+            cache_creation_input_tokens: count(self.cache_creation_input_tokens, later.cache_creation_input_tokens),
+            cost: later.cost.or(self.cost),
+            cost_details: later.cost_details.or(self.cost_details),
+            is_byok: later.is_byok || self.is_byok,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct PromptDetails {

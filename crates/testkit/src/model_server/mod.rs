@@ -1,9 +1,14 @@
-//! A fake OpenAI-compatible model server on a loopback port, for tests of the client and of everything behind it. A
-//! script (a closure or a queue) chooses a [`Reply`] for every request; the server records the exact bytes of each
-//! request and counts the clients that hung up in the middle of a reply.
+//! A fake model server on a loopback port, for tests of the client and of everything behind it. A script (a closure or a
+//! queue) chooses a [`Reply`] for every request; the server records the exact bytes of each request and counts the clients
+//! that hung up in the middle of a reply.
+//!
+//! It speaks OpenAI's Chat Completions, and Anthropic's Messages at paths that end with `/messages`: there it also refuses
+//! what Anthropic refuses, before the script is asked.
 
 mod description;
+mod messages;
 mod reply;
+mod rules;
 mod wire;
 
 use std::{
@@ -36,7 +41,15 @@ use tokio::{
 
 pub use description::Description;
 pub use reply::{CallShape, Reply};
+pub use rules::refusal_of_messages;
 use wire::Action;
+
+/// The protocol of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spoken {
+    Completions,
+    Messages,
+}
 
 /// A request that a server has seen.
 #[derive(Debug, Clone)]
@@ -45,6 +58,8 @@ pub struct Seen {
     pub number: u64,
     /// Its path: `/v1/chat/completions`.
     pub path: String,
+    /// Its query, without the question mark.
+    pub query: String,
     /// Its headers, names in lower case.
     pub headers: Vec<(String, String)>,
     /// Its exact body.
@@ -76,10 +91,18 @@ impl Seen {
         self.json()["messages"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The text of all messages of a role, in order: plain content or the joined text parts.
+    /// The text of all messages of a role, in order: plain content or the joined text parts. Of Anthropic's Messages the
+    /// results are those of the role `tool`, as elsewhere.
     #[must_use]
     pub fn texts_of(&self, role: &str) -> Vec<String> {
-        self.messages().iter().filter(|m| m["role"] == role).map(text_of).collect()
+        match self.spoken() {
+            Spoken::Completions => self.messages().iter().filter(|m| m["role"] == role).map(text_of).collect(),
+            Spoken::Messages => messages::texts_of(&self.json(), role),
+        }
+    }
+
+    fn spoken(&self) -> Spoken {
+        if self.path.ends_with("/messages") { Spoken::Messages } else { Spoken::Completions }
     }
 
     /// The text of the last user message.
@@ -93,7 +116,7 @@ impl Seen {
     pub fn tool_names(&self) -> Vec<String> {
         let json = self.json();
         let tools = json["tools"].as_array().into_iter().flatten();
-        tools.filter_map(|t| t["function"]["name"].as_str().map(str::to_owned)).collect()
+        tools.filter_map(|t| t["function"]["name"].as_str().or(t["name"].as_str()).map(str::to_owned)).collect()
     }
 }
 
@@ -252,12 +275,12 @@ async fn answer(
     let probed = shared.probes.lock().clone().filter(|_| is_get);
     let described = || shared.description.lock().as_ref().and_then(|d| d.answer(parts.uri.path(), is_get));
     if let Some(reply) = probed.clone().or_else(described) {
-        return Ok(respond(reply, false, &shared, peer));
+        return Ok(respond(reply, Spoken::Completions, false, &shared, peer));
     }
     if is_get {
         let reply = probed;
         let reply = reply.unwrap_or_else(|| Reply::body(200, r#"{"object":"list","data":[{"id":"fake-model"}]}"#));
-        return Ok(respond(reply, false, &shared, peer));
+        return Ok(respond(reply, Spoken::Completions, false, &shared, peer));
     }
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
     let headers = parts
@@ -268,21 +291,24 @@ async fn answer(
     let seen = {
         let mut all = shared.seen.lock();
         let number = shared.numbers.fetch_add(1, Relaxed);
-        let seen = Seen { number, path: parts.uri.path().to_owned(), headers, body };
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        let seen = Seen { number, path: parts.uri.path().to_owned(), query, headers, body };
         if shared.keeps.load(Relaxed) {
             all.push(seen.clone());
         }
         seen
     };
     shared.arrived.send_modify(|n| *n += 1);
-    let reply = (shared.script)(&seen);
+    let spoken = seen.spoken();
+    let refused = if spoken == Spoken::Messages { rules::refusal(&seen) } else { None };
+    let reply = refused.unwrap_or_else(|| (shared.script)(&seen));
     let streams = seen.streams();
-    Ok(respond(reply, streams, &shared, peer))
+    Ok(respond(reply, spoken, streams, &shared, peer))
 }
 
-fn respond(reply: Reply, streams: bool, shared: &Shared, peer: Peer) -> Response<Body> {
+fn respond(reply: Reply, spoken: Spoken, streams: bool, shared: &Shared, peer: Peer) -> Response<Body> {
     let status = StatusCode::from_u16(reply.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let (kind, actions) = wire::render(&reply, streams);
+    let (kind, actions) = wire::render(&reply, spoken, streams);
     if actions.contains(&Action::Reset) {
         peer.reset_on_close();
     }

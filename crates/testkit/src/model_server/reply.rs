@@ -37,6 +37,8 @@ pub(super) struct Call {
 pub(super) enum Content {
     /// A completion, streamed or whole as the request wants it.
     Answer { text: String, reasoning: String, calls: Vec<Call>, finish: String },
+    /// An error in the shape of the protocol that was spoken.
+    Error { kind: Option<&'static str>, message: String },
     /// The `data:` of server-sent events, verbatim.
     Events(Vec<String>),
     /// A body, verbatim.
@@ -146,11 +148,16 @@ impl Reply {
         Self::new(status, Content::Body(body.into()))
     }
 
-    /// An error in OpenAI's shape.
+    /// An error in the shape of the protocol that was spoken.
     #[must_use]
     pub fn error(status: u16, message: &str) -> Self {
-        let error = json!({"error": {"message": message, "type": "error", "param": null, "code": null}});
-        Self::body(status, error.to_string())
+        Self::new(status, Content::Error { kind: None, message: message.to_owned() })
+    }
+
+    /// Status 529: Anthropic has too much to do.
+    #[must_use]
+    pub fn overloaded() -> Self {
+        Self::new(529, Content::Error { kind: Some("overloaded_error"), message: "Overloaded".to_owned() })
     }
 
     /// Status 429, with `Retry-After` in seconds if given.
@@ -187,6 +194,12 @@ impl Reply {
         Self::body(400, error.to_string())
     }
 
+    /// Status 400: the prompt does not fit, as Anthropic says it.
+    #[must_use]
+    pub fn overflow_anthropic() -> Self {
+        Self::error(400, "prompt is too long: 210000 tokens > 200000 maximum")
+    }
+
     /// Text without an end, in pieces as fast as the client reads.
     #[must_use]
     pub fn endless(piece: &str) -> Self {
@@ -217,7 +230,7 @@ impl Reply {
         self
     }
 
-    /// With reasoning before the text (OpenRouter's field `reasoning`).
+    /// With reasoning before the text: OpenRouter's field `reasoning`, or a signed block of Anthropic's.
     #[must_use]
     pub fn reasoning(mut self, thought: &str) -> Self {
         if let Content::Answer { reasoning, .. } = &mut self.content {
@@ -256,7 +269,7 @@ impl Reply {
         self
     }
 
-    /// Leaves `[DONE]` out.
+    /// Leaves `[DONE]`, or `message_stop`, out.
     #[must_use]
     pub const fn without_done(mut self) -> Self {
         self.done = false;

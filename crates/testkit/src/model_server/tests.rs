@@ -69,7 +69,7 @@ async fn a_client_that_hangs_up_on_a_stall_is_counted() {
 #[tokio::test]
 async fn packets_may_cut_a_character_in_two() {
     let reply = Reply::says("žluťoučký").split_every_bytes(1);
-    let (_, actions) = wire::render(&reply, true);
+    let (_, actions) = wire::render(&reply, Spoken::Completions, true);
     let sent: Vec<Bytes> =
         actions.into_iter().filter_map(|a| if let Action::Send(bytes) = a { Some(bytes) } else { None }).collect();
     assert!(sent.iter().all(|b| b.len() == 1));
@@ -83,4 +83,28 @@ async fn replies_after_the_queue_are_a_plain_error() {
     assert!(first.contains("tool_calls"), "{first}");
     let (_, second) = ask(&server, "{}", None).await;
     assert!(second.starts_with("HTTP/1.1 500") && second.contains("used up"), "{second}");
+}
+
+#[tokio::test]
+async fn messages_are_answered_in_their_own_protocol_and_held_to_its_rules() {
+    let server = FakeModelServer::start(|seen| Reply::says(format!("you said {}", seen.last_user_text()))).await;
+    let send = async |version: &str, body: &str| {
+        let mut socket = TcpStream::connect(server.addr).await.unwrap();
+        let head = format!(
+            "POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: k\r\n{version}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut got = String::new();
+        socket.read_to_string(&mut got).await.unwrap();
+        got
+    };
+    let version = "anthropic-version: 2023-06-01\r\n";
+    let good = r#"{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+    let got = send(version, good).await;
+    assert!(got.contains("event: message_start") && got.contains("you said hi"), "{got}");
+    assert!(send("", good).await.starts_with("HTTP/1.1 400"));
+    let bad = r#"{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":"hi"}]}"#;
+    let got = send(version, bad).await;
+    assert!(got.contains("invalid_request_error") && got.contains("user"), "{got}");
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    CallShape, Reply,
+    CallShape, Reply, Spoken, messages,
     reply::{Call, Content, Ending},
 };
 
@@ -37,18 +37,31 @@ impl std::fmt::Display for Broken {
 impl std::error::Error for Broken {}
 
 /// The content type and the actions of a reply.
-pub(super) fn render(reply: &Reply, streams: bool) -> (&'static str, VecDeque<Action>) {
-    let (kind, frames) = match &reply.content {
-        Content::Body(body) => ("application/json", vec![body.clone().into_bytes()]),
-        Content::Events(events) => ("text/event-stream", framed(reply, events.clone())),
-        Content::Answer { .. } if streams => ("text/event-stream", framed(reply, chunks(reply))),
-        Content::Answer { .. } => ("application/json", vec![whole(reply).to_string().into_bytes()]),
+pub(super) fn render(reply: &Reply, spoken: Spoken, streams: bool) -> (&'static str, VecDeque<Action>) {
+    let (kind, frames) = match (&reply.content, spoken) {
+        (Content::Body(body), _) => ("application/json", vec![body.clone().into_bytes()]),
+        (Content::Error { kind, message }, _) => {
+            ("application/json", vec![error(reply.status(), spoken, *kind, message).to_string().into_bytes()])
+        }
+        (Content::Events(events), Spoken::Completions) => ("text/event-stream", framed(reply, events.clone())),
+        (Content::Events(events), Spoken::Messages) => ("text/event-stream", messages::framed(reply, events.clone())),
+        (Content::Answer { .. }, Spoken::Completions) if streams => ("text/event-stream", framed(reply, chunks(reply))),
+        (Content::Answer { .. }, Spoken::Messages) if streams => {
+            ("text/event-stream", messages::framed(reply, messages::events(reply)))
+        }
+        (Content::Answer { .. }, Spoken::Completions) => {
+            ("application/json", vec![whole(reply).to_string().into_bytes()])
+        }
+        (Content::Answer { .. }, Spoken::Messages) => {
+            ("application/json", vec![messages::whole(reply).to_string().into_bytes()])
+        }
     };
     let mut actions = VecDeque::new();
     actions.extend(reply.first_after.map(Action::Wait));
     if reply.ending == Ending::Endless {
-        // The second of a stream's events is the first with text; a whole body is only one.
-        let endless = frames.into_iter().take(2).next_back().unwrap_or_default();
+        // The first event of a stream with text; a whole body is only one.
+        let first_text = if spoken == Spoken::Messages { 3 } else { 2 };
+        let endless = frames.into_iter().take(first_text).next_back().unwrap_or_default();
         actions.push_back(Action::Repeat(endless.into()));
         return (kind, actions);
     }
@@ -67,6 +80,15 @@ pub(super) fn render(reply: &Reply, streams: bool) -> (&'static str, VecDeque<Ac
         Ending::Clean | Ending::Endless => {}
     }
     (kind, actions)
+}
+
+fn error(status: u16, spoken: Spoken, kind: Option<&str>, message: &str) -> Value {
+    match spoken {
+        Spoken::Completions => {
+            json!({"error": {"message": message, "type": kind.unwrap_or("error"), "param": null, "code": null}})
+        }
+        Spoken::Messages => messages::error(status, kind, message),
+    }
 }
 
 /// Counts a client that goes away before the last action is done.
@@ -173,7 +195,7 @@ fn chunk(delta: &Value, finish: Option<&str>) -> String {
 }
 
 /// The pieces of a text, each of at most so many bytes but always a character at least.
-fn pieces(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
+pub(super) fn pieces(text: &str, bytes: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?.len_utf8();

@@ -32,7 +32,7 @@ fn what_was_done_within_the_turn_is_told_too() {
     let mut messages = conversation(1, "answer");
     messages.push(Message::user("fix it"));
     messages.push(Message::assistant(""));
-    messages.push(Message::Tool { call_id: "c".to_owned(), text: "the file is notes.txt".to_owned() });
+    messages.push(Message::result("c", "the file is notes.txt"));
     let (context, text) = parts(&hand_over("", &messages, 2_000));
     assert_eq!(text, "fix it");
     assert!(context.ends_with("Result: the file is notes.txt\n"), "{context}");

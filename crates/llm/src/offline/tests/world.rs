@@ -99,7 +99,7 @@ impl World {
             let mut reports: Vec<(String, AgentReport)> = Vec::new();
             let results: Vec<(String, String)> =
                 reply.tool_calls.iter().map(|call| (call.id.clone(), self.answer(call, mode, &mut reports))).collect();
-            self.messages.extend(results.into_iter().map(|(call_id, text)| Message::Tool { call_id, text }));
+            self.messages.extend(results.into_iter().map(|(call_id, text)| Message::result(call_id, text)));
         }
         panic!("no answer within six rounds: {:#?}", self.messages);
     }
@@ -191,7 +191,7 @@ impl World {
         messages.push(Message::calling(reply.text.clone(), reply.tool_calls.clone()));
         for call in &reply.tool_calls {
             let text = self.answer(call, Mode::MultiAgent, &mut Vec::new());
-            messages.push(Message::Tool { call_id: call.id.clone(), text });
+            messages.push(Message::result(call.id.clone(), text));
         }
         let mut blocks = Vec::new();
         for line in command::extract(&reply.text) {

@@ -1,6 +1,8 @@
 //! The body of a completion request. Field order is fixed and the stable part (tools, system prompt, history) is written
 //! the same way on every round, so that a provider's prefix cache can hold it.
 
+mod roles;
+
 use std::{borrow::Cow, collections::BTreeMap};
 
 use annie_core::{
@@ -10,15 +12,13 @@ use annie_core::{
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 
-use super::{quirks::Quirks, state::State};
-use crate::config::{ModelConfig, Profile};
+use crate::{
+    config::{ModelConfig, Profile},
+    wire::{BREAKPOINTS_MAX, NO_RESULT, history_end, quirks::Quirks, state::State},
+};
 
-/// Cache breakpoints that a request may carry (Anthropic's limit, which OpenRouter passes on).
-const BREAKPOINTS_MAX: usize = 4;
 /// The longest session id that OpenRouter takes, in characters.
 const SESSION_CHARS_MAX: usize = 256;
-/// What stands in for the result of a call that never got one: every call needs an answer before the next turn.
-const NO_RESULT: &str = "[no result: the call was interrupted]";
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -132,10 +132,10 @@ struct Function<'a> {
 }
 
 /// The body's bytes.
-pub(crate) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, serde_json::Error> {
     let profile = config.profile;
     let output = request.output_tokens_max;
-    let (max_tokens, max_completion_tokens) = if (profile == Profile::OpenAi) != quirks.other_max_tokens {
+    let (max_tokens, max_completion_tokens) = if profile.wants_completion_tokens() != quirks.other_max_tokens {
         (None, Some(output))
     } else {
         (Some(output), None)
@@ -149,7 +149,7 @@ pub(crate) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks)
         session_id: session.filter(|_| profile == Profile::OpenRouter),
         prompt_cache_key: session.filter(|_| profile == Profile::OpenAi),
         tools: request.tools.iter().map(|function| Tool { r#type: "function", function }).collect(),
-        messages: lines(config, request),
+        messages: roles::as_taken(lines(config, request), quirks),
         parallel_tool_calls: parallel.filter(|_| !request.tools.is_empty() && !quirks.no_parallel),
         max_tokens,
         max_completion_tokens,
@@ -194,7 +194,7 @@ fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a st
 /// call tools could not call them any more. The prompt says it in any case.
 fn takes_format(profile: Profile, request: &ModelRequest) -> bool {
     let may_call = !request.tools.is_empty() && request.options.tool_choice != Some(ToolChoice::None);
-    !may_call || matches!(profile, Profile::OpenAi | Profile::OpenRouter)
+    !may_call || matches!(profile, Profile::OpenAi | Profile::OpenRouter | Profile::Azure)
 }
 
 fn response_format(format: &AnswerFormat) -> Value {
@@ -231,7 +231,7 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
     if request.system.iter().any(|p| !p.text.is_empty()) {
         lines.push(plain("system", system(&request.system, parts, marks)));
     }
-    let marked = marks.then(|| breakpoint(request)).flatten();
+    let marked = marks.then(|| history_end(request)).flatten();
     let mut open: Vec<&str> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         if !matches!(message, Message::Tool { .. }) {
@@ -246,7 +246,7 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
                 open = tool_calls.iter().map(|c| c.id.as_str()).collect();
                 lines.push(assistant(text, tool_calls, State::own(provider_state.as_ref(), config, model)));
             }
-            Message::Tool { call_id, text } => match open.iter().position(|id| id == call_id) {
+            Message::Tool { call_id, text, .. } => match open.iter().position(|id| id == call_id) {
                 Some(which) => {
                     open.remove(which);
                     lines.push(result(call_id, text, parts, cache));
@@ -276,15 +276,6 @@ fn note<'a>(lines: &mut Vec<Line<'a>>, text: &'a str, parts: bool) {
 /// Answers the calls that have no result.
 fn close<'a>(lines: &mut Vec<Line<'a>>, open: &mut Vec<&'a str>, parts: bool) {
     lines.extend(open.drain(..).map(|id| result(id, NO_RESULT, parts, None)));
-}
-
-/// The message that ends the cacheable history: the last stable one that can carry a mark.
-fn breakpoint(request: &ModelRequest) -> Option<usize> {
-    let stable = request.stable_messages.min(request.messages.len());
-    request.messages[..stable].iter().rposition(|message| match message {
-        Message::User { text, .. } | Message::Tool { text, .. } => !text.is_empty(),
-        Message::Assistant { .. } | Message::Note { .. } => false,
-    })
 }
 
 fn plain<'a>(role: &'static str, content: Content<'a>) -> Line<'a> {

@@ -25,7 +25,7 @@ fn request() -> ModelRequest {
             Message::assistant("answered"),
             Message::User { context: Some("it is noon".into()), text: "now".into() },
             Message::calling("", vec![call("c1", "{\"domain\":\"tasks\"}")]),
-            Message::Tool { call_id: "c1".into(), text: "skills".into() },
+            Message::result("c1", "skills"),
         ],
         stable_messages: 2,
         tools: vec![ToolDef {
@@ -121,7 +121,7 @@ fn the_prefix_is_the_same_bytes_between_two_rounds() {
         let first = request();
         let mut second = first.clone();
         second.messages.push(Message::calling("more", vec![call("c2", "{}")]));
-        second.messages.push(Message::Tool { call_id: "c2".into(), text: "result".into() });
+        second.messages.push(Message::result("c2", "result"));
         let (a, b) =
             (body(&config, &first, Quirks::default()).unwrap(), body(&config, &second, Quirks::default()).unwrap());
         let common = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
@@ -154,9 +154,9 @@ fn a_moved_breakpoint_changes_nothing_but_the_mark() {
 fn every_call_is_answered_and_no_answer_is_an_orphan() {
     let mut request = request();
     request.messages = vec![
-        Message::Tool { call_id: "gone".into(), text: "late".into() },
+        Message::result("gone", "late"),
         Message::calling("", vec![call("a", "{}"), call("b", "{}")]),
-        Message::Tool { call_id: "b".into(), text: "done".into() },
+        Message::result("b", "done"),
         Message::user("and now?"),
         Message::calling("x", vec![call("c", "{}")]),
     ];
@@ -177,8 +177,8 @@ fn broken_arguments_go_back_as_something_that_parses() {
     let mut request = request();
     request.messages = vec![
         Message::calling("", vec![call("a", "{\"x\": "), call("b", "[1]")]),
-        Message::Tool { call_id: "a".into(), text: "bad JSON".into() },
-        Message::Tool { call_id: "b".into(), text: "not an object".into() },
+        Message::result("a", "bad JSON"),
+        Message::result("b", "not an object"),
     ];
     let body = sent(&config(Profile::Generic), &request);
     for n in 0..2 {
