@@ -9,5 +9,6 @@ pub mod door;
 pub mod error;
 pub mod grpc;
 pub mod http;
+mod probe;
 pub mod system;
 pub mod telemetry;

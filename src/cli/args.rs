@@ -1,6 +1,7 @@
 //! The command line: every command, flag and its help.
 
 mod chaos;
+mod doctor;
 mod migrate;
 mod work;
 
@@ -13,6 +14,7 @@ use annie_core::{
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use chaos::*;
+pub use doctor::*;
 pub use migrate::*;
 pub use work::*;
 
@@ -35,7 +37,7 @@ Examples:
   annie ask \"Create a task to review PR 42 due tomorrow\"
   annie chat
   annie serve
-  annie config init && annie doctor
+  annie setup && annie doctor
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 not found, 4 not allowed, 5 unavailable, 6 answered but not done, 130 Ctrl-C.
 Without a server, ask and chat run the kernel in this process on the data folder.";
@@ -148,8 +150,10 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Check data folder, database, skills, backends, disk and clock
+    /// Check data folder, database, skills, backends, disk and clock; with --probe, what the models can
     Doctor(Doctor),
+    /// Look for model servers on this machine, try them, and write the configuration that fits
+    Setup(Setup),
     /// Copy everything that is kept from SQLite to PostgreSQL, or back
     Migrate(Migrate),
     /// Inject faults into a server that was started for that, and prove what it survives
@@ -214,17 +218,6 @@ pub struct Serve {
     /// Start although the database is empty and the data folder says that it was not
     #[arg(long)]
     pub accept_empty_database: bool,
-}
-
-/// `annie doctor`
-#[derive(Debug, Default, Args)]
-pub struct Doctor {
-    /// Read the whole log too, and hold everything that is folded from it against it; changes nothing
-    #[arg(long)]
-    pub check: bool,
-    /// The same, and fold again what is not as the log says; no server may run
-    #[arg(long, conflicts_with = "check")]
-    pub repair: bool,
 }
 
 /// Where a message is said.

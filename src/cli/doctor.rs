@@ -1,5 +1,6 @@
 //! `annie doctor`: checks everything that a start needs, and says how to put right what is wrong.
 
+pub(super) mod probe;
 mod records;
 
 use std::path::Path;
@@ -63,6 +64,9 @@ impl Finding {
 /// # Errors
 /// If something is wrong that hinders a start.
 pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
+    if wish.probe {
+        return probe::run(site, wish).await;
+    }
     let mut found = vec![configuration(site), folder(&site.folder)];
     found.extend(disk(&site.folder));
     found.extend(data(site).await?);
@@ -231,7 +235,7 @@ async fn backends(site: &Site) -> Vec<Finding> {
         let shown = format!("{} ({}, {})", backend.name, backend.model.id(), backend.model.about());
         found.push(match backend.model.check().await {
             Ok(()) if loaded.config.backend.is_empty() => {
-                Finding::warning(WHAT, shown, "configure a language model: annie config init")
+                Finding::warning(WHAT, shown, "configure a language model: annie setup looks for one")
             }
             Ok(()) => Finding::ok(WHAT, format!("{shown} answers")),
             Err(e) => {

@@ -25,6 +25,7 @@ mod queue;
 mod resume;
 mod serve;
 mod service;
+mod setup;
 mod site;
 mod skills;
 mod status;
@@ -140,6 +141,7 @@ async fn run(cli: Cli, console: Console, environment: Environment) -> Result<(),
         Command::Completions { shell } => completions(&console, shell),
         Command::Config { command: ConfigCommand::Init { file } } => config::init(&console, &environment, file),
         Command::Config { command: ConfigCommand::Check { file: Some(file) } } => config::check_file(&console, file),
+        Command::Setup(wish) => setup::run(&console, &environment, &global, &wish).await,
         command => with_config(global, command, console, environment).await,
     }
 }
@@ -186,7 +188,11 @@ async fn with_config(
         Command::Migrate(wish) => migrate::run(&site, wish).await,
         Command::Chaos { command } => chaos::run(&site, command).await,
         Command::Doctor(wish) => doctor::run(&site, &wish).await,
-        Command::Config { .. } | Command::Version | Command::Completions { .. } | Command::RunLimited(_) => Ok(()),
+        Command::Config { .. }
+        | Command::Setup(_)
+        | Command::Version
+        | Command::Completions { .. }
+        | Command::RunLimited(_) => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{auth::Auth, door::AppState};
 
 mod doctor;
 mod security;
+mod setup;
 mod work;
 
 const REQUEST: &str =
@@ -91,6 +92,7 @@ fn the_command_line_is_consistent_and_says_what_it_does() {
         "key",
         "config",
         "doctor",
+        "setup",
     ] {
         assert!(help.contains(&format!("\n  {word} ")), "{word} is missing in\n{help}");
     }

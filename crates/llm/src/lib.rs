@@ -14,7 +14,7 @@ mod secret;
 mod server_facts;
 mod wire;
 
-pub use client::OpenAiModel;
+pub use client::{Offer, OpenAiModel};
 pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits, children_of, end_descendants};
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;

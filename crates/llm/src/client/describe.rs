@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use annie_core::ports::{Origin, ServerFacts};
+use annie_core::{
+    message::{ModelError, ModelErrorKind},
+    ports::{Origin, ServerFacts},
+};
 use reqwest::{Method, header::CONTENT_TYPE};
 use serde_json::{Value, json};
 
@@ -17,7 +20,42 @@ const QUESTION_MS_MAX: u64 = 3_000;
 /// The largest answer that is read, in bytes: it may hold a chat template, or a list of hundreds of models.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
+/// The models that a server offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Their names, in the server's order.
+    pub models: Vec<String>,
+    /// Whose they are, in the server's word.
+    pub owner: Option<String>,
+}
+
 impl OpenAiModel {
+    /// Asks which models there are.
+    ///
+    /// # Errors
+    /// If the server is not there, refuses, or its answer is no list of models.
+    pub async fn offer(&self) -> Result<Offer, ModelError> {
+        let asking = async {
+            let request = self.http.get(self.below_base("models")).headers(self.headers.clone());
+            let response = request.send().await.map_err(|error| self.transport(&error).error)?;
+            if !response.status().is_success() {
+                return Err(self.refused(response).await.error);
+            }
+            read::whole(self, Vec::new(), response, ANSWER_BYTES_MAX).await.map_err(|failure| failure.error)
+        };
+        let limit = Duration::from_millis(self.config.check_ms_max);
+        let late =
+            || ModelError::new(ModelErrorKind::Timeout, format!("no answer within {} ms", self.config.check_ms_max));
+        let body = tokio::time::timeout(limit, asking).await.map_err(|_| late())??;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let Some(list) = body["data"].as_array() else {
+            return Err(ModelError::new(ModelErrorKind::Protocol, "its answer is no list of models"));
+        };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let models = list.iter().filter_map(|entry| text(&entry["id"])).collect();
+        Ok(Offer { models, owner: list.first().and_then(|entry| text(&entry["owned_by"])) })
+    }
+
     /// What the server says of itself. The kind of server that is learned here counts from then on, unless one is configured.
     pub(super) async fn facts(&self) -> ServerFacts {
         let mut facts = ServerFacts::default();

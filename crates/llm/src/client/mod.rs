@@ -16,6 +16,8 @@ use std::{
     time::Duration,
 };
 
+pub use describe::Offer;
+
 use annie_core::{
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{DraftSink, Entropy, Fut, Model, ServerFacts},

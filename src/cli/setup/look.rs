@@ -1,0 +1,241 @@
+//! Looks for model servers: at the usual ports of this machine, or at one address.
+
+use std::path::PathBuf;
+
+use annie_llm::{ModelConfig, Offer, OpenAiModel, Secret};
+
+use crate::{
+    cli::{
+        args,
+        console::{Console, tame},
+        failure::{Exit, Failure},
+    },
+    config::{Environment, read_key},
+    probe::quoted,
+    system,
+};
+
+/// The ports at which servers listen unless they are told otherwise, with how one is started.
+const USUAL: [(&str, u16, &str); 4] = [
+    ("Ollama", 11_434, "ollama pull qwen2.5:7b && ollama serve"),
+    ("llama.cpp", 8_080, "llama-server -m MODEL.gguf --jinja -c 8192"),
+    ("vLLM", 8_000, "vllm serve MODEL --enable-auto-tool-choice --tool-call-parser hermes"),
+    ("LM Studio", 1_234, "lms server start, or Developer > Start Server"),
+];
+/// How long a server has to say that it is there, in milliseconds: at the usual ports, and at an address that was named.
+const LOOK_MS_MAX: u64 = 2_000;
+const NAMED_MS_MAX: u64 = 20_000;
+/// Models that are named where one must be chosen, at most.
+const MODELS_SHOWN: usize = 8;
+
+/// A server that answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub name: String,
+    pub base_url: String,
+    pub model: String,
+}
+
+impl Found {
+    /// A client for it. A key goes only where the operator named the address.
+    pub fn client(&self, key: &Key) -> ModelConfig {
+        client(&self.base_url, &self.model, key)
+    }
+}
+
+fn client(base_url: &str, model: &str, key: &Key) -> ModelConfig {
+    ModelConfig {
+        name: "setup".to_owned(),
+        base_url: base_url.to_owned(),
+        model: model.to_owned(),
+        api_key: key.secret.clone(),
+        ..ModelConfig::default()
+    }
+}
+
+/// The key of the server, and where it is kept.
+#[derive(Default)]
+pub(super) struct Key {
+    secret: Option<Secret>,
+    variable: Option<String>,
+    file: Option<PathBuf>,
+}
+
+impl Key {
+    /// The key that is wished for.
+    pub fn of(wish: &args::Setup, environment: &Environment, has_url: bool) -> Result<Self, Failure> {
+        if (wish.api_key_env.is_some() || wish.api_key_file.is_some()) && !has_url {
+            let failure = Failure::new(Exit::Usage, "a key is given, and not whom it is for");
+            return Err(failure.fix("name the server: annie setup --url URL"));
+        }
+        if let Some(name) = &wish.api_key_env {
+            let Some(key) = environment.get(name).map(str::trim).filter(|key| !key.is_empty()) else {
+                let failure = Failure::new(Exit::Usage, format!("{name} is not set or empty"));
+                return Err(failure.fix(format!("export {name}=..., or use --api-key-file")));
+            };
+            return Ok(Self { secret: Some(Secret::new(key)), variable: Some(name.clone()), file: None });
+        }
+        if let Some(path) = &wish.api_key_file {
+            let secret = Some(read_key(path, "--api-key-file")?);
+            // The configuration is read from anywhere.
+            let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            return Ok(Self { secret, variable: None, file: Some(file) });
+        }
+        Ok(Self::default())
+    }
+
+    /// The line of the configuration that says where the key is; never the key.
+    pub fn toml(&self) -> Option<String> {
+        let variable = self.variable.as_ref().map(|name| format!("api_key_env = {}\n", quoted(name)));
+        variable.or_else(|| self.file.as_ref().map(|f| format!("api_key_file = {}\n", quoted(&f.to_string_lossy()))))
+    }
+}
+
+/// The servers that answer.
+pub(super) async fn look(
+    console: &Console,
+    url: Option<&str>,
+    wish: &args::Setup,
+    key: &Key,
+) -> Result<Vec<Found>, Failure> {
+    if let Some(url) = url {
+        let base = base_of(url);
+        let offer = ask(&base, key, NAMED_MS_MAX).await?.map_err(|e| {
+            let failure = Failure::new(Exit::NotFound, format!("{}: {}", tame(&base), tame(&e.to_string())));
+            failure
+                .fix("check the address and whether the server runs; a service needs --api-key-env or --api-key-file")
+        })?;
+        return Ok(vec![found(&base, &offer, wish, &[])?]);
+    }
+    let mut all: Vec<Found> = Vec::new();
+    for (_, port) in ports(wish) {
+        let base = format!("http://127.0.0.1:{port}/v1");
+        match ask(&base, key, LOOK_MS_MAX).await? {
+            Ok(offer) => match found(&base, &offer, wish, &all) {
+                Ok(one) => {
+                    console.say(&format!("port {port}: found, with the model {}", tame(&one.model)));
+                    all.push(one);
+                }
+                Err(failure) => console.say(&format!("port {port}: {}", failure.what)),
+            },
+            Err(_) => console.say(&format!("port {port}: no model server")),
+        }
+    }
+    Ok(all)
+}
+
+async fn ask(base: &str, key: &Key, ms_max: u64) -> Result<Result<Offer, annie_core::message::ModelError>, Failure> {
+    let config =
+        ModelConfig { check_ms_max: ms_max, connect_ms_max: ms_max.min(5_000), ..client(base, "unknown", key) };
+    let model = OpenAiModel::new(config, system::env().entropy.clone())
+        .map_err(|e| Failure::new(Exit::Usage, tame(&e.to_string())).fix("write it as http://HOST:PORT/v1"))?;
+    Ok(model.offer().await)
+}
+
+/// The server with the model that is asked there, and a name that no other has.
+fn found(base: &str, offer: &Offer, wish: &args::Setup, others: &[Found]) -> Result<Found, Failure> {
+    if offer.owner.as_deref() == Some("annie") {
+        return Err(Failure::new(Exit::Usage, format!("{base} is an Annie, and no model server")));
+    }
+    let shown = || offer.models.iter().take(MODELS_SHOWN).map(|m| tame(m)).collect::<Vec<_>>().join(", ");
+    let model = match &wish.model {
+        Some(name) if offer.models.is_empty() || offer.models.contains(name) => name.clone(),
+        Some(name) => {
+            let failure = Failure::new(Exit::NotFound, format!("{base} has no model {name:?}"));
+            return Err(failure.fix(format!("it has {}", shown())));
+        }
+        // A service with many models: the first says nothing.
+        None if offer.models.len() > MODELS_SHOWN => {
+            let failure = Failure::new(Exit::Usage, format!("{base} has {} models", offer.models.len()));
+            return Err(failure.fix(format!("choose one with --model, such as {}", shown())));
+        }
+        None => {
+            let talks = |model: &&String| !model.to_ascii_lowercase().contains("embed");
+            let first = offer.models.iter().find(talks).or(offer.models.first());
+            let none =
+                || Failure::new(Exit::NotFound, format!("{base} has no model")).fix("load one, or name it: --model");
+            first.cloned().ok_or_else(none)?
+        }
+    };
+    let word = match offer.owner.as_deref() {
+        Some("llamacpp") => "llamacpp",
+        Some("vllm") => "vllm",
+        Some("library") => "ollama",
+        Some("organization_owner") => "lmstudio",
+        _ => "model",
+    };
+    let is_free = |name: &String| others.iter().all(|other| other.name != *name);
+    let names = std::iter::once(word.to_owned()).chain((2..=u32::MAX).map(|n| format!("{word}-{n}")));
+    let name = names.into_iter().find(is_free).unwrap_or_default();
+    Ok(Found { name, base_url: base.to_owned(), model })
+}
+
+fn ports(wish: &args::Setup) -> Vec<(&'static str, u16)> {
+    if wish.port.is_empty() {
+        return USUAL.iter().map(|(name, port, _)| (*name, *port)).collect();
+    }
+    wish.port.iter().map(|port| ("", *port)).collect()
+}
+
+/// `http://host:port` is meant with the protocol's path.
+fn base_of(url: &str) -> String {
+    let url = url.trim().trim_end_matches('/');
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    if after_scheme.contains('/') { url.to_owned() } else { format!("{url}/v1") }
+}
+
+/// What was looked for, and how to go on.
+pub(super) fn nothing_found(url: Option<&str>, wish: &args::Setup) -> Failure {
+    let places = match url {
+        Some(url) => tame(url),
+        None => {
+            let one = |(name, port): &(&str, u16)| format!("{name} {port}").trim().to_owned();
+            format!("this machine ({})", ports(wish).iter().map(one).collect::<Vec<_>>().join(", "))
+        }
+    };
+    let ways = USUAL.iter().map(|(name, _, how)| format!("\n    {name}: {how}")).collect::<String>();
+    Failure::new(Exit::NotFound, format!("no model server was found at {places}; nothing was written")).fix(format!(
+        "annie works now with its offline planner, which is no language model: annie ask \"create a task to call Bob\"\n  \
+         start a server, then annie setup again:{ways}\n    a service: annie setup --url https://openrouter.ai/api/v1 \
+         --model NAME --api-key-env OPENROUTER_API_KEY"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_without_a_path_is_meant_with_the_protocols_version() {
+        for (given, base) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080/v1"),
+            ("http://127.0.0.1:8080/v1/", "http://127.0.0.1:8080/v1"),
+            ("https://openrouter.ai/api/v1", "https://openrouter.ai/api/v1"),
+        ] {
+            assert_eq!(base_of(given), base);
+        }
+    }
+
+    #[test]
+    fn model_is_the_wished_one_or_the_first_that_talks_and_names_differ() {
+        let offer = |models: &[&str], owner: &str| Offer {
+            models: models.iter().map(|m| (*m).to_owned()).collect(),
+            owner: Some(owner.to_owned()),
+        };
+        let wish = |model: Option<&str>| args::Setup { model: model.map(str::to_owned), ..args::Setup::default() };
+        let two = offer(&["nomic-embed-text", "qwen2.5:7b", "gemma3:4b"], "library");
+        let first = found("http://x/v1", &two, &wish(None), &[]).unwrap();
+        assert_eq!((first.name.as_str(), first.model.as_str()), ("ollama", "qwen2.5:7b"));
+        let second = found("http://y/v1", &two, &wish(Some("gemma3:4b")), &[first]).unwrap();
+        assert_eq!((second.name.as_str(), second.model.as_str()), ("ollama-2", "gemma3:4b"));
+        let missing = found("http://y/v1", &two, &wish(Some("gpt-9")), &[]).unwrap_err();
+        assert!(missing.fix.unwrap().contains("gemma3:4b"));
+        let many: Vec<String> = (0..300).map(|n| format!("m{n}")).collect();
+        let many = Offer { models: many, owner: None };
+        assert!(found("http://y/v1", &many, &wish(None), &[]).unwrap_err().fix.unwrap().contains("--model"));
+        assert_eq!(found("http://y/v1", &many, &wish(Some("m7")), &[]).unwrap().model, "m7");
+        let own = found("http://y/v1", &offer(&["annie"], "annie"), &wish(None), &[]).unwrap_err();
+        assert!(own.what.contains("is an Annie"), "{}", own.what);
+    }
+}

@@ -1,0 +1,159 @@
+//! `annie setup` and `annie doctor --probe`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use annie_testkit::model_server::{Description, FakeModelServer, Reply, Seen};
+
+use super::*;
+use crate::cli::{input::Input, setup};
+
+fn able(seen: &Seen) -> Reply {
+    let call = serde_json::json!({"skill": "tasks.create", "arguments": {"title": "Call the bank"}});
+    match (seen.last_user_text().contains("call the bank"), seen.tool_names().is_empty()) {
+        (false, _) => Reply::says("The moon is a rock."),
+        (true, false) => Reply::calls([("use_skill", call)]),
+        (true, true) => Reply::says("```cmd\ntasks.create --title \"Call the bank\" --due friday\n```"),
+    }
+}
+
+async fn llama() -> FakeModelServer {
+    let server = FakeModelServer::start(able).await;
+    server.describe_as(Description::llama_cpp("fake-model", 4_096, 1));
+    server
+}
+
+fn port_of(server: &FakeModelServer) -> String {
+    server.base_url().trim_end_matches("/v1").rsplit(':').next().unwrap().to_owned()
+}
+
+fn user_file(data: &Path) -> std::path::PathBuf {
+    data.join("home/.config/annie/annie.toml")
+}
+
+#[tokio::test]
+async fn setup_writes_what_it_found_for_its_owner_only_and_the_next_command_uses_it() {
+    let data = tempfile::tempdir().unwrap();
+    let model = llama().await;
+    let said = annie(data.path(), &["setup", "--port", &port_of(&model), "--yes"]).await;
+    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    assert!(said.err.contains("requests; Ctrl-C stops"), "{}", said.err);
+    let path = user_file(data.path());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(said.out.contains(&written), "what is written was shown: {}", said.out);
+    for line in [
+        "name = \"llamacpp\"",
+        "model = \"fake-model\"",
+        "profile = \"llamacpp\"",
+        "interface = \"cmd\"",
+        "mode = \"single_loop\"",
+        "context_tokens_max = 4096",
+        "slots = 1",
+    ] {
+        assert!(written.lines().any(|l| l == line), "{line} is missing in\n{written}");
+    }
+    let before = model.request_count();
+    let shown = annie(data.path(), &["config", "show", "--origin"]).await;
+    assert!(shown.out.contains("backend.0.context_tokens_max = 4096"), "{}", shown.out);
+    let asked = annie(data.path(), &["doctor", "--probe", "--json"]).await;
+    assert_eq!(asked.done, Ok(()), "{}{}", asked.out, asked.err);
+    let report: serde_json::Value = serde_json::from_str(asked.out.trim()).unwrap();
+    assert_eq!((&report["probe"]["backend"], &report["settings"]["fit"]["slots"]), (&"llamacpp".into(), &1.into()));
+    assert_eq!(model.request_count() - before, 3);
+}
+
+#[tokio::test]
+async fn setup_never_replaces_a_file_unless_it_is_forced_and_keeps_a_backup() {
+    let data = tempfile::tempdir().unwrap();
+    let model = llama().await;
+    let path = user_file(data.path());
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "mode = \"direct\"\n").unwrap();
+    let port = port_of(&model);
+    let kept = annie(data.path(), &["setup", "--port", &port, "--yes"]).await;
+    assert_eq!(kept.done.unwrap_err().exit, Exit::Usage);
+    assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), model.request_count()), ("mode = \"direct\"\n", 0));
+    for number in ["1", "2"] {
+        let said = annie(data.path(), &["setup", "--port", &port, "--yes", "--force"]).await;
+        assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+        let backup = path.with_file_name(format!("annie.toml.bak-{number}"));
+        assert!(backup.exists(), "{}", said.err);
+    }
+    let first = std::fs::read_to_string(path.with_file_name("annie.toml.bak-1")).unwrap();
+    assert_eq!(first, "mode = \"direct\"\n");
+    let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
+    assert_eq!(left.len(), 3, "no draft is left: {left:?}");
+}
+
+#[tokio::test]
+async fn setup_asks_before_it_writes_and_without_anybody_to_ask_it_does_not() {
+    let data = tempfile::tempdir().unwrap();
+    let model = llama().await;
+    let environment = Environment::of(&[("HOME", data.path().join("home").to_str().unwrap())]);
+    let answer = async |typed: &'static [u8], is_terminal: bool| {
+        let (out, err) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let console = Console::into_sinks(Manner::default(), out.clone(), err.clone());
+        let wish = args::Setup { step_s_max: 20, ..args::Setup::default() };
+        let global = Global { url: Some(model.base_url()), ..Global::default() };
+        let input = || Input::of(typed, is_terminal);
+        let done = setup::run_with(&console, &environment, &global, &wish, input).await;
+        let out = String::from_utf8(out.lock().unwrap().clone()).unwrap();
+        (done.map_err(|failure| failure.exit), out.contains("[[backend]]"), user_file(data.path()).exists())
+    };
+    assert_eq!(answer(b"y\n", false).await, (Err(Exit::NotDone), true, false));
+    assert_eq!(answer(b"\n", true).await, (Err(Exit::NotDone), true, false));
+    assert_eq!(answer(b"no\n", true).await, (Err(Exit::NotDone), true, false));
+    assert_eq!(answer(b"y\n", true).await, (Ok(()), true, true));
+}
+
+#[tokio::test]
+async fn setup_that_finds_nothing_says_where_it_looked_and_how_to_go_on() {
+    let data = tempfile::tempdir().unwrap();
+    let gone = port_of(&llama().await);
+    let said = annie(data.path(), &["setup", "--port", &gone, "--yes"]).await;
+    let failure = said.done.unwrap_err();
+    assert_eq!(failure.exit, Exit::NotFound);
+    assert!(failure.what.contains(&gone), "{}", failure.what);
+    let fix = failure.fix.unwrap();
+    for words in ["offline planner", "ollama", "llama-server", "vllm serve", "lms server start", "--api-key-env"] {
+        assert!(fix.contains(words), "{words} is missing in {fix}");
+    }
+    assert!(!user_file(data.path()).exists());
+}
+
+#[tokio::test]
+async fn key_of_a_service_is_used_and_never_written() {
+    let data = tempfile::tempdir().unwrap();
+    let model = llama().await;
+    let url = model.base_url();
+    let variables = [("MY_KEY", "sk-very-secret")];
+    let all = ["setup", "--url", &url, "--api-key-env", "MY_KEY", "--model", "fake-model", "--yes"];
+    let said = annie_in(data.path(), &all, &variables).await;
+    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    assert_eq!(model.requests()[0].header("authorization"), Some("Bearer sk-very-secret"));
+    let written = std::fs::read_to_string(user_file(data.path())).unwrap();
+    assert!(written.contains("api_key_env = \"MY_KEY\"\n"), "{written}");
+    assert!(!format!("{written}{}{}", said.out, said.err).contains("very-secret"));
+    let unset = annie(data.path(), &["setup", "--force", "--url", &url, "--api-key-env", "MY_KEY"]).await;
+    assert!(unset.done.unwrap_err().what.contains("MY_KEY is not set"));
+    let whose = annie_in(data.path(), &["setup", "--force", "--api-key-env", "MY_KEY"], &variables).await;
+    assert!(whose.done.unwrap_err().what.contains("not whom it is for"));
+}
+
+#[tokio::test]
+async fn probe_of_a_backend_that_cannot_be_used_fails_and_names_it() {
+    let data = tempfile::tempdir().unwrap();
+    let broken = FakeModelServer::start(|_| Reply::error(401, "no such key")).await;
+    let url = broken.base_url();
+    let variables = [("ANNIE_MODEL", "m"), ("OPENAI_BASE_URL", url.as_str())];
+    let said = annie_in(data.path(), &["doctor", "--probe"], &variables).await;
+    let failure = said.done.unwrap_err();
+    assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "cannot be used: generic"));
+    assert!(said.out.contains("FAILED") && said.out.contains("no such key"), "{}", said.out);
+    assert!(said.err.contains("sends up to 7 requests"), "{}", said.err);
+    let other = annie_in(data.path(), &["doctor", "--probe", "--backend", "gpu"], &variables).await;
+    assert_eq!(other.done.unwrap_err().fix.as_deref(), Some("there are: generic"));
+    let none = annie(data.path(), &["doctor", "--probe"]).await;
+    assert!(none.done.unwrap_err().fix.unwrap().contains("annie setup"));
+    assert!(parsed(&["doctor", "--backend", "gpu"]).is_err(), "only a probe is of one backend");
+}

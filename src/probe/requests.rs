@@ -1,0 +1,84 @@
+//! The requests of a probe: the prompts that turns really use, with one everyday request.
+
+use annie_core::{
+    caller::CallOptions,
+    context::{Frames, main_system, main_system_cmd, main_tools, skills_list, turn_context},
+    event::{Mode, PromptFacts},
+    ids::TaskId,
+    limits::TurnLimits,
+    message::{Message, ModelRequest},
+};
+use chrono_tz::Tz;
+
+use super::Probe;
+
+/// What the model is asked to do. It needs one skill, whose name and flags stand in the prompt.
+const EVERYDAY: &str = "remind me to call the bank on Friday";
+/// The longest answer, in tokens: enough for a call and a sentence.
+const OUTPUT_TOKENS_MAX: u32 = 200;
+
+pub(super) struct Requests {
+    facts: PromptFacts,
+    context: Option<String>,
+    skill_names: Vec<String>,
+    /// No server has cached a prompt of another probe.
+    session: String,
+}
+
+impl Requests {
+    pub fn new(probe: &Probe<'_>, window: Option<u32>) -> Self {
+        let zone: Tz = probe.timezone.parse().unwrap_or(Tz::UTC);
+        let now = probe.env.now().to_utc().with_timezone(&zone);
+        let task = TaskId::from_uuid(probe.env.uuid());
+        let facts = PromptFacts {
+            skills: skills_list(&probe.skills, TurnLimits::skill_list_chars_max(window)).text,
+            domains: probe.skills.domains().into_iter().map(|domain| domain.name).collect(),
+            timezone: probe.timezone.clone(),
+            local_now: now.format("%Y-%m-%d %H:%M %A").to_string(),
+            channel: "cli".to_owned(),
+            ..PromptFacts::default()
+        };
+        Self {
+            context: turn_context(&facts, &Frames::of(task)),
+            skill_names: probe.skills.for_model().map(|skill| skill.name.clone()).collect(),
+            session: task.to_string(),
+            facts,
+        }
+    }
+
+    fn request(&self, text: String) -> ModelRequest {
+        ModelRequest {
+            model: None,
+            system: Vec::new(),
+            messages: vec![Message::User { context: self.context.clone(), text }],
+            stable_messages: 0,
+            tools: Vec::new(),
+            skill_names: self.skill_names.clone(),
+            output_tokens_max: OUTPUT_TOKENS_MAX,
+            session_id: self.session.clone(),
+            priority: 1,
+            options: CallOptions::default(),
+        }
+    }
+
+    /// A plain answer of some length: speed is measured on it. The first words differ, so that no prompt is in a cache.
+    pub fn plain(&self, number: u32) -> ModelRequest {
+        let mut system = main_system_cmd(&self.facts);
+        if let Some(first) = system.first_mut() {
+            first.text = format!("Probe {} {number}.\n{}", self.session, first.text);
+        }
+        ModelRequest { system, ..self.request("Say in three sentences what the moon is.".to_owned()) }
+    }
+
+    /// A call of a tool.
+    pub fn by_tools(&self) -> ModelRequest {
+        let mode = Mode::SingleLoop;
+        let tools = main_tools(mode, &self.facts);
+        ModelRequest { system: main_system(mode, &self.facts), tools, ..self.request(EVERYDAY.to_owned()) }
+    }
+
+    /// A command in a block.
+    pub fn by_commands(&self) -> ModelRequest {
+        ModelRequest { system: main_system_cmd(&self.facts), ..self.request(EVERYDAY.to_owned()) }
+    }
+}
