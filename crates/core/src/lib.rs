@@ -5,6 +5,7 @@
 
 mod answer;
 pub mod breaker;
+pub mod calendar;
 pub mod caller;
 pub mod classify;
 pub mod command;

@@ -147,7 +147,7 @@ pub struct ModelConfig {
     pub check_ms_max: u64,
     /// The largest reply (text, reasoning and tool arguments together), in bytes.
     pub reply_bytes_max: usize,
-    /// How often a call is repeated after a failure that came before the first token.
+    /// How often a call is repeated after a failure that came before any of the answer was shown.
     pub retries_max: u32,
     /// The first wait before a repetition; each further one is twice as long.
     pub retry_wait_ms_min: u64,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    calendar::NUMBERS,
     event::{Inbound, PromptFacts},
     message::Message,
     outcome::{Outcome, floor_char_boundary},
@@ -28,12 +29,12 @@ const QUOTES_BYTES_MAX: usize = 128 * 1024;
 const QUOTE_BYTES_MAX: usize = QUOTES_BYTES_MAX / 4;
 /// How much of it a conversation remembers from turn to turn, in bytes: it is written with every snapshot.
 const KEPT_QUOTES_BYTES_MAX: usize = QUOTES_BYTES_MAX / 2;
+/// How many of the user's words are remembered, in bytes of what the user wrote.
+const USER_WORDS_BYTES_MAX: usize = 4 * 1024;
 /// The skill whose results are the kernel's own words about skills.
 const HELP: &str = "system.help";
 /// Words before a number that is written as a word: "task two".
 const NOUNS: [&str; 8] = ["task", "tasks", "number", "no", "item", "id", "note", "nr"];
-const NUMBERS: [&str; 12] =
-    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /// What an agent was told that it did not say itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct Provenance {
     found: Vec<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quotes: Vec<String>,
+    /// The first words of the user in this turn, as they are compared.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    user_words: String,
 }
 
 impl Provenance {
@@ -123,11 +127,18 @@ impl Provenance {
     }
 
     /// Whether a call stands in something that was shown, in whatever notation: one text holds its name and every value of
-    /// its arguments. Only words are compared, so JSON, tags, escapes and line breaks make no difference.
+    /// its arguments. Only words are compared, so JSON, tags, escapes and line breaks make no difference. A call whose verb and
+    /// values the user has said in this turn is the user's.
     #[must_use]
     pub fn quotes_call(&self, name: &str, arguments: &Map<String, Value>) -> bool {
         let mut wanted = vec![plain_words(name)];
         arguments.values().for_each(|value| values(value, &mut wanted));
+        let verb = wanted[0].split_whitespace().next_back().unwrap_or_default();
+        let is_users = self.user_words.contains(&format!(" {verb} "))
+            && wanted[1..].iter().all(|words| self.user_words.contains(words));
+        if is_users {
+            return false;
+        }
         let holds_all = |quote: &String| {
             let quote = plain_words(quote);
             wanted.iter().all(|words| quote.contains(words))
@@ -137,6 +148,8 @@ impl Provenance {
 
     /// Takes in the user's words of this turn: every whole number in them, and not the parts of a date or a time.
     pub(super) fn said(&mut self, words: &str) {
+        let room = USER_WORDS_BYTES_MAX.saturating_sub(self.user_words.len());
+        self.user_words.push_str(&plain_words(&words[..floor_char_boundary(words, room)]));
         let ids = numbers_of_user(words);
         let room = USER_IDS_MAX.saturating_sub(self.user_ids.len());
         self.user_ids.extend(ids.iter().take(room));

@@ -1,26 +1,11 @@
 //! Answers questions about days, `what's the date next Friday?`, from what `system.time` says of the present. The readings
 //! are those of the task skills: `friday` is the first one after today, `next friday` is in the next calendar week.
 
-use chrono::{Datelike, Days, Months, NaiveDate, Weekday};
+use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
+use chrono::{Datelike, Days, Months, NaiveDate};
 
 use super::text::{Text, capitalised};
 
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-const COUNTS: [&str; 12] =
-    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 /// The most words of a question about time; a longer one is something else.
 const WORDS_MAX: usize = 24;
 /// Days with a name and a fixed date.
@@ -181,7 +166,7 @@ fn ordinal(word: &str) -> Option<u32> {
 }
 
 fn amount(word: &str) -> Option<u32> {
-    let named = COUNTS.iter().position(|c| *c == word).and_then(|n| u32::try_from(n + 1).ok());
+    let named = NUMBERS.iter().position(|c| *c == word).and_then(|n| u32::try_from(n + 1).ok());
     let figure = || word.parse().ok().filter(|n| (1..=9_999).contains(n));
     named.or_else(|| matches!(word, "a" | "an").then_some(1)).or_else(figure)
 }
@@ -206,9 +191,7 @@ fn shifted(today: NaiveDate, count: u32, unit: &str, forth: bool) -> Option<Naiv
 
 /// Days from Monday.
 fn weekday(word: &str) -> Option<u64> {
-    let full = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-    let day: Weekday = full.contains(&word).then(|| word.parse().ok()).flatten()?;
-    Some(u64::from(day.num_days_from_monday()))
+    WEEKDAYS.iter().zip(0..).find(|(name, _)| **name == word).map(|(_, n)| n)
 }
 
 fn ahead(today: NaiveDate, from_monday: u64) -> u64 {

@@ -3,9 +3,10 @@
 
 use std::{ops::Range, sync::LazyLock};
 
+use annie_core::calendar::NUMBERS;
+
 use super::{
     catalog::{Catalog, Skill},
-    fill::NUMBERS,
     pattern::{Fit, Pattern, number},
     rules::{RULES, Shape},
     text::{Text, Word},

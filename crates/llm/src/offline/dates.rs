@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
+
 use super::text::Word;
 
 /// A date that was found.
@@ -14,24 +16,7 @@ pub(super) struct Due {
     pub words: Vec<Range<usize>>,
 }
 
-const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 const SHORT_WEEKDAYS: [&str; 11] = ["mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri", "sat", "sun", "weds"];
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-const COUNTS: [&str; 14] =
-    ["a", "an", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 const UNITS: [&str; 16] = [
     "minute", "minutes", "min", "mins", "hour", "hours", "day", "days", "week", "weeks", "month", "months", "year",
     "years", "hr", "hrs",
@@ -169,7 +154,8 @@ fn past(words: &[Word], at: usize) -> Found {
 fn offset(words: &[Word], at: usize) -> Found {
     let count = |n: usize| {
         words.get(n).is_some_and(|w| {
-            COUNTS.contains(&w.lower.as_str())
+            matches!(w.lower.as_str(), "a" | "an")
+                || NUMBERS.contains(&w.lower.as_str())
                 || (w.lower.len() <= 4 && !w.lower.is_empty() && w.lower.bytes().all(|b| b.is_ascii_digit()))
         })
     };

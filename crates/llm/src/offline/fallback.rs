@@ -59,6 +59,15 @@ pub(super) fn who_and_model() -> String {
     format!("{WHO}. {MODEL}")
 }
 
+/// The answer to a wish that hangs on a condition or an event.
+pub(super) fn cannot_wait(condition: &str) -> String {
+    format!(
+        "I cannot wait for a condition or an event (“{}”), so I did nothing. Say what to do without it, for example: “create \
+         a task to call Bob on Friday”.",
+        shortened(condition, 80)
+    )
+}
+
 /// The answer to clauses that were not understood.
 pub(super) fn not_understood(clauses: &[String]) -> String {
     let first = clauses.first().map_or("", String::as_str);

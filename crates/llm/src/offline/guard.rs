@@ -6,6 +6,7 @@ use super::{
     choose::{ASK_FIRST, How, asks, choose, lead, reads},
     clauses::Clause,
     fallback,
+    fill::CONDITIONS,
     goal::Goal,
     pattern::number,
     rules::Shape,
@@ -27,21 +28,8 @@ const TAKEN_BACK: [&str; 12] = [
     "forget i said",
     "no do not",
 ];
-/// Words that begin a condition or an event to wait for.
-const CONDITIONS: [&str; 12] = [
-    "if",
-    "unless",
-    "whenever",
-    "once",
-    "when",
-    "provided",
-    "assuming",
-    "while",
-    "as soon as",
-    "in case",
-    "the moment",
-    "only if",
-];
+/// Words that begin an event to wait for, or a condition, beside [`CONDITIONS`].
+const EVENTS: [&str; 7] = ["once", "when", "while", "as soon as", "in case", "the moment", "only if"];
 /// Behind `when` and `once` they make a question or a place in time.
 const ASKS_ON: [&str; 17] = [
     "is", "are", "was", "were", "does", "do", "did", "will", "can", "should", "would", "am", "has", "have", "and",
@@ -126,11 +114,7 @@ pub(super) fn refused(said: &str, goals: &[Goal<'_>]) -> Option<String> {
 }
 
 fn conditional(wish: &str) -> String {
-    format!(
-        "I cannot wait for a condition or an event (“{}”), so I did nothing. Say what to do without it, for example: “create \
-         a task to call Bob on Friday”.",
-        shortened(wish.trim(), 80)
-    )
+    fallback::cannot_wait(wish.trim())
 }
 
 fn taken_back(words: &[Word]) -> Option<usize> {
@@ -147,7 +131,9 @@ fn begins_conditional(wish: &str) -> bool {
     let asks_on = text.words.get(at + 1).is_some_and(|w| ASKS_ON.contains(&w.lower.as_str()));
     let bare = at + 1 >= text.words.len();
     let is_waiting = ["when", "once", "while"].iter().any(|w| says(&text.words, at, w));
-    let begins = CONDITIONS.iter().any(|phrase| says(&text.words, at, phrase)) && !bare && !(is_waiting && asks_on);
+    let begins = CONDITIONS.iter().chain(&EVENTS).any(|phrase| says(&text.words, at, phrase))
+        && !bare
+        && !(is_waiting && asks_on);
     let event = ["after", "before", "until", "till"].iter().any(|w| says(&text.words, at, w));
     begins || (event && text.words.len() > at + 3)
 }

@@ -6,7 +6,7 @@ use annie_core::message::{Message, ModelError, ModelErrorKind, ModelRequest};
 use super::failure;
 use crate::config::ModelConfig;
 
-/// Words with which servers refuse a parameter, and not its value.
+/// Words with which servers refuse a parameter, or the value that it has.
 pub(super) const REFUSALS: [&str; 14] = [
     "unsupported",
     "not support",

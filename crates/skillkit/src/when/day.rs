@@ -1,27 +1,10 @@
 //! The day in a text: names, offsets, calendar dates.
 
+use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
 use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Weekday};
 use chrono_tz::Tz;
 
 use super::{When, add_days, add_months, at, month, time::number, week};
-
-const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-const MONTHS: [&str; 12] = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-];
-const NUMBERS: [&str; 12] =
-    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /// Reads the words of a day; only offsets of hours and minutes, and `now`, bring a time with them.
 pub(super) fn read(words: &[&str], now: DateTime<Tz>) -> Option<When> {

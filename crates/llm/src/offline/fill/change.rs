@@ -39,11 +39,18 @@ impl Filler<'_> {
             return Filled::Missing(format!("{} cannot set a status of {status}", self.skill.name));
         }
         let named = if gap.is_empty() { rest.clone() } else { gap.clone() };
-        self.settled(start, &[gap], rest.start, &[]).unwrap_or_else(|| self.on_task(start, named, &[], call))
+        self.refuse_unread_words(start, &[gap], rest.start, &[])
+            .unwrap_or_else(|| self.on_task(start, named, &[], call))
     }
 
     /// What to say if a change of numbered tasks has words that were not understood.
-    fn settled(&self, start: usize, gaps: &[Range<usize>], fit: usize, used: &[Range<usize>]) -> Option<Filled> {
+    fn refuse_unread_words(
+        &self,
+        start: usize,
+        gaps: &[Range<usize>],
+        fit: usize,
+        used: &[Range<usize>],
+    ) -> Option<Filled> {
         let numbers = self.numbers(self.head(start));
         let first = numbers.first()?;
         let left = self.left_over(start, gaps, fit, used);
@@ -65,7 +72,7 @@ impl Filler<'_> {
         }
         let named = if gap.is_empty() { rest.clone() } else { gap.clone() };
         if !reads(&self.skill.name)
-            && let Some(answer) = self.settled(start, &[gap], rest.start, &[])
+            && let Some(answer) = self.refuse_unread_words(start, &[gap], rest.start, &[])
         {
             return answer;
         }
@@ -75,7 +82,7 @@ impl Filler<'_> {
     /// Looks up the task that is to be deleted, so that the user sees it before it goes.
     pub(super) fn ask_delete(&self, start: usize, gap: Range<usize>, rest: Range<usize>) -> Filled {
         let named = if gap.is_empty() { rest.clone() } else { gap.clone() };
-        if let Some(answer) = self.settled(start, &[gap], rest.start, &[]) {
+        if let Some(answer) = self.refuse_unread_words(start, &[gap], rest.start, &[]) {
             return answer;
         }
         let mut call = self.call();
@@ -113,7 +120,7 @@ impl Filler<'_> {
         if !put {
             return Filled::Missing(format!("{} cannot take this away", self.skill.name));
         }
-        self.settled(start, &[], rest.start, &[]).unwrap_or_else(|| self.on_task(start, rest, &[], call))
+        self.refuse_unread_words(start, &[], rest.start, &[]).unwrap_or_else(|| self.on_task(start, rest, &[], call))
     }
 
     /// `add a due date to task 1: friday`, and what cannot be added to a task.
@@ -179,7 +186,7 @@ impl Filler<'_> {
                         example “move task 3 to Monday”";
             return Filled::Missing(what.to_owned());
         }
-        if let Some(answer) = self.settled(start, std::slice::from_ref(&gap), rest.start, &used) {
+        if let Some(answer) = self.refuse_unread_words(start, std::slice::from_ref(&gap), rest.start, &used) {
             return answer;
         }
         let end = used.iter().map(|r| r.start).filter(|s| *s > rest.start).min().unwrap_or(rest.end);

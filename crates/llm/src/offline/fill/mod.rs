@@ -17,7 +17,7 @@ use annie_core::{
 };
 use serde_json::{Number, Value};
 
-pub(super) use words::NUMBERS;
+pub(super) use vet::CONDITIONS;
 
 use super::{
     answer,
@@ -87,7 +87,7 @@ impl<'a> Filler<'a> {
                 let rest = fit.end..self.text.words.len();
                 let gap = fit.gaps.first().cloned().unwrap_or(rest.start..rest.start);
                 let start = choice.start;
-                if let Some(answer) = self.unfit(*shape, start, fit.end) {
+                if let Some(answer) = self.refusal_for_clause(*shape, start, fit.end) {
                     return answer;
                 }
                 match shape {

@@ -3,17 +3,19 @@
 
 use std::ops::Range;
 
+use annie_core::calendar::WEEKDAYS;
+
 use super::{Filled, Filler};
 use crate::offline::{
     choose::reads,
-    dates,
+    dates, fallback,
     pattern::number,
     rules::Shape,
     text::{Mark, shortened},
 };
 
 /// Words that make the rest conditional, wherever they stand.
-const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "provided", "assuming"];
+pub(in crate::offline) const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "provided", "assuming"];
 /// Words that wait for something, in front of a title or behind an order.
 const EVENTS: [&str; 7] = ["when", "once", "after", "before", "while", "until", "till"];
 /// Words behind which `if` is a part of what is to be done: `check if the door is locked`.
@@ -44,7 +46,6 @@ const FINDS_OUT: [&str; 22] = [
 /// Words that turn a wish around or except something from it.
 const NEGATIONS: [&str; 12] =
     ["not", "never", "no", "without", "except", "but", "instead", "only", "or", "neither", "almost", "nearly"];
-const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 /// Words of a change that say nothing beyond what was understood.
 const GLUE: &str = "a an the my our your this that it its is are was be been being to as from of off for on in at by and \
     also too please now today just already all right with task tasks todo todos to-do to-dos reminder reminders item items \
@@ -55,7 +56,7 @@ const GLUE: &str = "a an the my our your this that it its is are was be been bei
 
 impl Filler<'_> {
     /// What to answer instead, if this clause must not be carried out as it is.
-    pub(super) fn unfit(&self, shape: Shape, start: usize, end: usize) -> Option<Filled> {
+    pub(super) fn refusal_for_clause(&self, shape: Shape, start: usize, end: usize) -> Option<Filled> {
         let words = self.words();
         let head = self.head(start);
         let carried = head.end < words.len();
@@ -82,21 +83,21 @@ impl Filler<'_> {
             return Some(Filled::Whole(text.to_owned()));
         }
         match shape {
-            Shape::Title | Shape::GapTitle => self.unfit_title(start, end, &head),
+            Shape::Title | Shape::GapTitle => self.refusal_for_clause_title(start, end, &head),
             Shape::Status(_)
             | Shape::Change
             | Shape::One
             | Shape::AskDelete
             | Shape::Clear
             | Shape::AddTo
-            | Shape::Move => self.unfit_change(&head),
-            Shape::Statement | Shape::GapStatement => self.unfit_statement(end),
-            Shape::Await => self.unfit_await(end),
+            | Shape::Move => self.refusal_for_clause_change(&head),
+            Shape::Statement | Shape::GapStatement => self.refusal_for_clause_statement(end),
+            Shape::Await => self.refusal_for_clause_await(end),
             _ => None,
         }
     }
 
-    fn unfit_title(&self, start: usize, end: usize, head: &Range<usize>) -> Option<Filled> {
+    fn refusal_for_clause_title(&self, start: usize, end: usize, head: &Range<usize>) -> Option<Filled> {
         let words = self.words();
         let line_end = (start..words.len()).find(|n| words[*n].mark == Mark::Line).map_or(words.len(), |n| n + 1);
         let all = start..if head.end > line_end { line_end } else { words.len() };
@@ -182,14 +183,10 @@ impl Filler<'_> {
     }
 
     fn conditional(&self, range: Range<usize>) -> String {
-        format!(
-            "I cannot wait for a condition or an event (“{}”), so I did nothing. Say what to do without it, for example: \
-             “create a task to call Bob on Friday”.",
-            shortened(self.slice(range), 80)
-        )
+        fallback::cannot_wait(self.slice(range))
     }
 
-    fn unfit_change(&self, head: &Range<usize>) -> Option<Filled> {
+    fn refusal_for_clause_change(&self, head: &Range<usize>) -> Option<Filled> {
         let condition = head.clone().find(|at| {
             self.is(*at, &CONDITIONS)
                 || (self.is(*at, &EVENTS)
@@ -209,7 +206,7 @@ impl Filler<'_> {
         )))
     }
 
-    fn unfit_statement(&self, end: usize) -> Option<Filled> {
+    fn refusal_for_clause_statement(&self, end: usize) -> Option<Filled> {
         const QUESTIONS: [&str; 8] = ["when", "what", "who", "where", "how", "why", "which", "if"];
         let words = self.words();
         let bare =
@@ -228,7 +225,7 @@ impl Filler<'_> {
         })
     }
 
-    fn unfit_await(&self, end: usize) -> Option<Filled> {
+    fn refusal_for_clause_await(&self, end: usize) -> Option<Filled> {
         let inner = ["task", "tasks", "todo", "due", "overdue", "o'clock", "midnight", "noon"];
         let clock =
             (end..self.words().len()).any(|at| self.is(at, &inner)) || self.date(end..self.words().len()).is_some();
@@ -253,7 +250,7 @@ impl Filler<'_> {
                 || used.iter().any(|r| r.contains(&at))
                 || (!word.quoted && number(&word.lower).is_some_and(|n| numbers.contains(&n)))
                 || (!word.quoted
-                    && super::words::NUMBERS.contains(&word.lower.as_str())
+                    && annie_core::calendar::NUMBERS.contains(&word.lower.as_str())
                     && at > 0
                     && self.is(at - 1, &["task", "todo", "number"]))
                 || (!word.quoted && GLUE.split_whitespace().any(|g| g == word.lower))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use annie_core::skill::ArgKind;
+use annie_core::{calendar::NUMBERS, skill::ArgKind};
 
 use super::{Call, Filler};
 use crate::offline::{
@@ -24,10 +24,6 @@ const LEVELS: [(&str, &[&str]); 4] = [
     ("medium", &["medium", "normal", "default", "moderate"]),
     ("low", &["low", "lowest", "lower", "minor"]),
 ];
-
-/// Small numbers in words.
-pub(in crate::offline) const NUMBERS: [&str; 12] =
-    ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
 /// The level that a word names.
 pub(super) fn level(word: &str) -> Option<&'static str> {
