@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{CommandConfig, CommandModel, group::Group, outcome, pipe::NeverBegan, prompt};
+use super::{CommandConfig, CommandModel, group::Group, outcome, pipe::ExecFailurePipe, prompt};
 
 /// How long the pipes may stay open after the group has ended, in milliseconds: somebody who left the group may hold them.
 const PIPES_MS_MAX: u64 = 500;
@@ -83,7 +83,8 @@ pub(super) async fn run(
         let detail = format!("the prompt has {} bytes, {} are allowed", prompt.len(), config.prompt_bytes_max);
         return Err(ModelError::new(ModelErrorKind::Overflow, detail));
     }
-    let never_began = config.shim.is_some().then(NeverBegan::new).transpose().map_err(|e| cannot_start(config, &e))?;
+    let never_began =
+        config.shim.is_some().then(ExecFailurePipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
     let mut child = start(model, &prompt, never_began.as_ref())?;
     // From here on, whatever ends this future ends the whole group and what left it.
     let mut group = Group::of(&child, config.shim.is_some());
@@ -106,16 +107,16 @@ pub(super) async fn run(
             outcome::reply(config, &said)
         }
         Ok(status) => {
-            let never_began = never_began.is_some_and(|pipe| pipe.is_told());
+            let never_began = never_began.is_some_and(|pipe| pipe.reports_failure());
             Err(outcome::failed(config, status, never_began, &said))
         }
         Err(why) => Err(outcome::broken(config, &why, &said)),
     }
 }
 
-fn start(model: &CommandModel, prompt: &str, never_began: Option<&NeverBegan>) -> Result<Child, ModelError> {
+fn start(model: &CommandModel, prompt: &str, never_began: Option<&ExecFailurePipe>) -> Result<Child, ModelError> {
     let config = &model.config;
-    let (program, args) = model.argv(prompt, never_began.map(NeverBegan::descriptor));
+    let (program, args) = model.argv(prompt, never_began.map(ExecFailurePipe::descriptor));
     let stdin = if config.is_prompt_an_argument() { Stdio::null() } else { Stdio::piped() };
     let started = Command::new(program)
         .args(args)

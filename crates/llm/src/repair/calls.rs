@@ -91,7 +91,7 @@ fn keys() -> impl Iterator<Item = &'static str> {
 
 /// Calls that were found in a text.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Lifted {
+pub(crate) struct ParsedCalls {
     /// What was said before them.
     pub prose: String,
     /// Name and arguments of each.
@@ -101,10 +101,10 @@ pub(crate) struct Lifted {
 }
 
 /// The calls of a text, if it is nothing but calls.
-pub(super) fn lift(text: &str, names: &Names) -> Option<Lifted> {
-    let mut reader = Reader { rest: text, names, lifted: Lifted::default() };
+pub(super) fn parse_calls(text: &str, names: &Names) -> Option<ParsedCalls> {
+    let mut reader = Reader { rest: text, names, parsed: ParsedCalls::default() };
     while reader.step()? {}
-    (!reader.lifted.calls.is_empty()).then_some(reader.lifted)
+    (!reader.parsed.calls.is_empty()).then_some(reader.parsed)
 }
 
 /// A call by its name and its arguments' text, if both can be used.
@@ -126,7 +126,7 @@ pub(crate) fn mended_arguments(text: &str) -> Option<String> {
 struct Reader<'a> {
     rest: &'a str,
     names: &'a Names,
-    lifted: Lifted,
+    parsed: ParsedCalls,
 }
 
 impl<'a> Reader<'a> {
@@ -146,13 +146,13 @@ impl<'a> Reader<'a> {
             self.marked_up()?;
         } else if self.rest.starts_with(['{', '[']) {
             let read = json::read(self.rest)?;
-            self.lifted.is_mended |= read.is_mended;
+            self.parsed.is_mended |= read.is_mended;
             self.skip(read.used);
             self.collect(read.value)?;
         } else if !self.by_name()? {
             self.other()?;
         }
-        (self.lifted.calls.len() <= CALLS_MAX).then_some(true)
+        (self.parsed.calls.len() <= CALLS_MAX).then_some(true)
     }
 
     fn skip(&mut self, bytes: usize) {
@@ -161,7 +161,7 @@ impl<'a> Reader<'a> {
 
     fn push(&mut self, name: &str, arguments: Value) -> Option<()> {
         let name = self.names.find(name)?.to_owned();
-        self.lifted.calls.push((name, object(arguments)?.to_string()));
+        self.parsed.calls.push((name, object(arguments)?.to_string()));
         Some(())
     }
 
@@ -282,23 +282,23 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self) -> Option<Value> {
         let read = json::read(self.rest)?;
-        self.lifted.is_mended |= read.is_mended;
+        self.parsed.is_mended |= read.is_mended;
         self.skip(read.used);
         Some(read.value)
     }
 
     /// One line of prose before the first call, or a stray end behind one.
     fn other(&mut self) -> Option<()> {
-        if !self.lifted.calls.is_empty() {
+        if !self.parsed.calls.is_empty() {
             let stray = self.rest.chars().next().filter(|c| matches!(c, '}' | ']' | ')' | ',' | ';'))?;
             self.skip(stray.len_utf8());
             return Some(());
         }
         let line = self.rest.lines().next().unwrap_or_default().trim_end();
-        if !self.lifted.prose.is_empty() || !may_stand_before_calls(line) {
+        if !self.parsed.prose.is_empty() || !may_stand_before_calls(line) {
             return None;
         }
-        self.lifted.prose = line.to_owned();
+        self.parsed.prose = line.to_owned();
         self.skip(line.len());
         Some(())
     }

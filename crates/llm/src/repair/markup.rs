@@ -78,7 +78,7 @@ const MARKERS: [(&str, Act); 46] = [
 /// What a text turns out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Said to the user.
+    /// ReplyText to the user.
     Text(String),
     /// Thought.
     Thought(String),

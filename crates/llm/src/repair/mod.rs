@@ -3,10 +3,10 @@
 //! answer streams on.
 
 mod calls;
-mod gate;
 mod json;
 mod markup;
 mod names;
+mod text_call_filter;
 
 use annie_core::{
     message::Repair,
@@ -16,13 +16,13 @@ use annie_core::{
 pub(crate) use calls::mended_arguments;
 pub(crate) use names::Names;
 
-use gate::Gate;
 use markup::{Markup, Piece};
+use text_call_filter::TextCallFilter;
 
 /// The text of one reply in the making.
-pub(crate) struct Said<'a> {
+pub(crate) struct ReplyText<'a> {
     markup: Markup,
-    gate: Gate<'a>,
+    filter: TextCallFilter<'a>,
     names: &'a Names,
     drafts: &'a DraftSink,
     has_shown: bool,
@@ -41,10 +41,16 @@ pub(crate) struct Whole {
     pub held_in_vain: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ReplyText<'a> {
     /// `begins_thinking` if the text is known to begin inside thinking.
     pub const fn new(names: &'a Names, begins_thinking: bool, drafts: &'a DraftSink) -> Self {
-        Self { markup: Markup::new(begins_thinking), gate: Gate::new(names), names, drafts, has_shown: false }
+        Self {
+            markup: Markup::new(begins_thinking),
+            filter: TextCallFilter::new(names),
+            names,
+            drafts,
+            has_shown: false,
+        }
     }
 
     /// Whether any text was shown.
@@ -63,9 +69,9 @@ impl<'a> Said<'a> {
         for piece in pieces {
             match piece {
                 Piece::Thought(thought) => (self.drafts)(Draft::Reasoning(thought)),
-                Piece::Unsaid => self.gate.forget(),
+                Piece::Unsaid => self.filter.forget(),
                 Piece::Text(text) => {
-                    let shown = self.gate.push(&text);
+                    let shown = self.filter.push(&text);
                     if !shown.is_empty() {
                         self.has_shown = true;
                         (self.drafts)(Draft::Text(shown.to_owned()));
@@ -75,10 +81,10 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are lifted out of the text only if it did
+    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are parsed out of the text only if it did
     /// and `has_calls` is false: the reply has none of its own.
     pub fn finish(mut self, has_calls: bool, is_cut: bool) -> Whole {
-        let may_lift = !has_calls && !is_cut;
+        let may_parse = !has_calls && !is_cut;
         let mut pieces = Vec::new();
         self.markup.finish(is_cut, &mut pieces);
         self.take(pieces);
@@ -91,16 +97,16 @@ impl<'a> Said<'a> {
         };
         repair(self.markup.took_thinking, Repair::Thinking);
         repair(self.markup.took_tokens, Repair::StopToken);
-        let lifted = if may_lift { self.gate.lift() } else { None };
-        if let Some(lifted) = lifted {
+        let parsed = if may_parse { self.filter.parse_calls() } else { None };
+        if let Some(parsed) = parsed {
             repair(true, Repair::TextCall);
-            repair(lifted.is_mended, Repair::Arguments);
-            whole.text = self.gate.said().trim_end().to_owned();
-            whole.calls = lifted.calls;
+            repair(parsed.is_mended, Repair::Arguments);
+            whole.text = self.filter.said().trim_end().to_owned();
+            whole.calls = parsed.calls;
             return whole;
         }
-        let (text, shown) = self.gate.finish();
-        if may_lift && calls::may_stand_before_calls(text.trim()) {
+        let (text, shown) = self.filter.finish();
+        if may_parse && calls::may_stand_before_calls(text.trim()) {
             let own = self.markup.calls().iter().filter_map(|(name, body)| calls::named(name, body, self.names));
             whole.calls = own.collect();
             if !whole.calls.is_empty() {

@@ -12,7 +12,7 @@ fn read(pieces: &[String]) -> (String, String, Whole, usize) {
     let kept = Arc::clone(&drafts);
     let sink: DraftSink = Arc::new(move |draft| kept.lock().unwrap().push(draft));
     let names = names(&["get_skill", "use_skill"], &["tasks.create", "tasks.delete"]);
-    let mut said = Said::new(&names, false, &sink);
+    let mut said = ReplyText::new(&names, false, &sink);
     for piece in pieces {
         said.push(piece);
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::ModelConfig,
-    repair::{Names, Said, mended_arguments},
+    repair::{Names, ReplyText, mended_arguments},
 };
 
 /// The most tool calls that one reply may hold.
@@ -113,7 +113,7 @@ impl<'a> Assembler<'a> {
         let parts = Parts {
             config,
             drafts,
-            said: Said::new(names, begins_thinking, drafts),
+            said: ReplyText::new(names, begins_thinking, drafts),
             state: StateParts::default(),
             calls: Vec::new(),
             bytes: 0,
@@ -159,7 +159,7 @@ impl<'a> Assembler<'a> {
 pub(crate) struct Parts<'a> {
     config: &'a ModelConfig,
     drafts: &'a DraftSink,
-    said: Said<'a>,
+    said: ReplyText<'a>,
     state: StateParts,
     calls: Vec<Partial>,
     bytes: usize,
@@ -310,8 +310,8 @@ impl Parts<'_> {
         if mend(&mut self.calls) {
             repairs.push(Repair::Arguments);
         }
-        let lifted = whole.calls.into_iter().map(|(name, arguments)| Partial { name, arguments, ..Partial::default() });
-        self.calls.extend(lifted);
+        let parsed = whole.calls.into_iter().map(|(name, arguments)| Partial { name, arguments, ..Partial::default() });
+        self.calls.extend(parsed);
         let (tool_calls, extras) = named(self.calls, entropy);
         let finish = cut.unwrap_or(if tool_calls.is_empty() { Finish::Stop } else { Finish::ToolCalls });
         let reply = ModelReply {

@@ -6,9 +6,9 @@ fn known() -> Names {
     names(&["get_skill", "use_skill"], &["tasks.create", "tasks.delete"])
 }
 
-fn lifted(text: &str) -> Option<Vec<(String, Value)>> {
-    let lifted = lift(text, &known())?;
-    Some(lifted.calls.into_iter().map(|(name, text)| (name, serde_json::from_str(&text).unwrap())).collect())
+fn parsed(text: &str) -> Option<Vec<(String, Value)>> {
+    let parsed = parse_calls(text, &known())?;
+    Some(parsed.calls.into_iter().map(|(name, text)| (name, serde_json::from_str(&text).unwrap())).collect())
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn call_in_every_known_shape_is_found() {
         "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"Buy milk\", // what to buy\n}}",
         "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"Buy milk\"}}\n</tool_call>}",
     ] {
-        assert_eq!(lifted(text), Some(wanted.clone()), "{text}");
+        assert_eq!(parsed(text), Some(wanted.clone()), "{text}");
     }
 }
 
 #[test]
 fn several_calls_are_found_in_their_order() {
     let text = "<tool_call>{\"name\": \"get_skill\"}</tool_call>\n<tool_call>{\"name\": \"use_skill\", \"arguments\": {\"skill\": \"x\"}}</tool_call>";
-    let names: Vec<String> = lifted(text).unwrap().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = parsed(text).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["get_skill", "use_skill"]);
 }
 
@@ -72,10 +72,10 @@ fn text_that_only_quotes_a_call_is_none() {
         "```cmd\ntasks.delete 1\n```",
         "",
     ] {
-        assert_eq!(lifted(text), None, "{text}");
+        assert_eq!(parsed(text), None, "{text}");
     }
     let long = format!("{}\n{{\"name\": \"tasks.delete\", \"arguments\": {{}}}}", "x".repeat(201));
-    assert_eq!(lifted(&long), None);
+    assert_eq!(parsed(&long), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! decided character by character, so the way in which a reply was cut into chunks changes nothing.
 
 use super::{
-    calls::{self, Lifted, PROSE_CHARS_MAX},
+    calls::{self, PROSE_CHARS_MAX, ParsedCalls},
     names::Names,
 };
 
@@ -25,7 +25,7 @@ enum State {
 
 /// The visible text of one reply.
 #[derive(Debug)]
-pub(super) struct Gate<'a> {
+pub(super) struct TextCallFilter<'a> {
     names: &'a Names,
     text: String,
     /// How much of it was shown.
@@ -37,7 +37,7 @@ pub(super) struct Gate<'a> {
     lines: usize,
 }
 
-impl<'a> Gate<'a> {
+impl<'a> TextCallFilter<'a> {
     pub const fn new(names: &'a Names) -> Self {
         let state = if names.is_empty() { State::Open } else { State::Prose };
         Self { names, text: String::new(), shown: 0, state, line: 0, lines: 0 }
@@ -114,9 +114,9 @@ impl<'a> Gate<'a> {
     }
 
     /// The calls, if the text is nothing else.
-    pub fn lift(&self) -> Option<Lifted> {
+    pub fn parse_calls(&self) -> Option<ParsedCalls> {
         let State::Held(_) = self.state else { return None };
-        calls::lift(&self.text, self.names)
+        calls::parse_calls(&self.text, self.names)
     }
 
     /// The whole text, and what of it was not shown yet.
@@ -124,7 +124,7 @@ impl<'a> Gate<'a> {
         (self.text, self.shown)
     }
 
-    /// What was shown; of a reply whose calls were lifted this is all that was said.
+    /// What was shown; of a reply whose calls were parsed this is all that was said.
     pub fn said(&self) -> &str {
         &self.text[..self.shown]
     }
