@@ -188,7 +188,7 @@ python_clients() {
     { tail -3 "$log"; skip "python clients: the packages openai, grpcio and grpcio-reflection cannot be installed"; return; }
   local file at
   for file in "$@"; do
-    # gRPC's clients want host and port, the others an URL.
+    # gRPC's clients want host and port, the others a URL.
     case $file in */grpc_*) at=${url#http://} ;; *) at=$url ;; esac
     part "$file" "$venv/bin/python" "$file" "$at"
   done

@@ -174,11 +174,17 @@ async fn list(site: &Site) -> Result<(), Failure> {
             spec.place,
             spec.point,
             spec.deed,
-            format!("{} of {}", fault.struck, fault.passed),
+            strikes(fault.struck, spec.strikes_max),
+            fault.passed.to_string(),
             if fault.ended { "ended" } else { "armed" }.to_owned(),
         ]
     });
-    site.console.line(&table(&["id", "target", "place", "point", "deed", "struck", "state"], rows.collect()))
+    site.console.line(&table(&["id", "target", "place", "point", "deed", "struck", "passed", "state"], rows.collect()))
+}
+
+/// How often a fault struck, of how often it may: `0 of 1`, or `3` if it has no limit.
+fn strikes(struck: u64, strikes_max: u64) -> String {
+    if strikes_max == 0 { struck.to_string() } else { format!("{struck} of {strikes_max}") }
 }
 
 fn shown(fault: &v1::ListedFault) -> serde_json::Value {
@@ -214,6 +220,11 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn fault_that_may_strike_once_is_listed_with_its_limit() {
+        assert_eq!([strikes(0, 1), strikes(1, 1), strikes(3, 0)], ["0 of 1", "1 of 1", "3"]);
+    }
 
     #[test]
     fn every_deed_stands_in_the_help_and_in_the_manual_where_it_strikes() {

@@ -158,14 +158,33 @@ impl From<AppError> for Failure {
     fn from(e: AppError) -> Self {
         match e {
             AppError::Listen { at, source } => {
-                let fix = "stop what listens there, or take another address with --bind (`--port 0` takes a free one)";
-                Self::new(Exit::Failure, format!("cannot listen on {at}: {source}")).fix(fix)
+                listen_failure(at, &source)
             }
             AppError::Kernel(e) => e.into(),
             AppError::Fault(e) => e.into(),
             AppError::Store(e) => Fault::from(e).into(),
             other => Self::new(Exit::Failure, other.to_string()),
         }
+    }
+}
+
+/// Why a server cannot listen at its address.
+fn listen_failure(at: std::net::SocketAddr, source: &io::Error) -> Failure {
+    let port = at.port();
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            Failure::new(Exit::Unavailable, format!("port {port} is busy: another program listens on {at}")).fix(
+                "stop that program, or choose another port: --port N (--port 0 takes a free one), or `bind` in [server]",
+            )
+        }
+        io::ErrorKind::PermissionDenied => Failure::new(Exit::Failure, format!("port {port} needs more rights: {source}"))
+            .fix("choose a port from 1024 on with --port N, or `bind` in [server]"),
+        io::ErrorKind::AddrNotAvailable => {
+            Failure::new(Exit::Usage, format!("{} is no address of this machine: {source}", at.ip()))
+                .fix("choose one of its addresses with --bind, or `bind` in [server]: 127.0.0.1, or 0.0.0.0 for all")
+        }
+        _ => Failure::new(Exit::Failure, format!("cannot listen on {at}: {source}"))
+            .fix("choose another address with --bind, or another port with --port N (--port 0 takes a free one)"),
     }
 }
 

@@ -439,7 +439,12 @@ async fn a_port_that_is_taken_is_explained() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let said = annie(data.path(), &["serve", "--port", &port, "--log-level", "error"]).await;
-    assert!(said.err.contains("cannot listen on 127.0.0.1") && said.err.contains("--port 0"), "{}", said.err);
+    assert_eq!(said.done.unwrap_err().exit, Exit::Unavailable, "as docs/operating.md says");
+    let told = format!("port {port} is busy: another program listens on 127.0.0.1:{port}");
+    assert!(said.err.contains(&told) && said.err.contains("--port N (--port 0 takes a free one)"), "{}", said.err);
+    let nowhere = annie(data.path(), &["serve", "--bind", "192.0.2.1:0", "--log-level", "error"]).await;
+    assert!(nowhere.err.contains("192.0.2.1 is no address of this machine"), "{}", nowhere.err);
+    assert_eq!(nowhere.done.unwrap_err().exit, Exit::Usage);
 }
 
 #[tokio::test]

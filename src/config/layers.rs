@@ -201,6 +201,10 @@ impl Layers {
         }
         for (name, text) in environment.beginning(PREFIX) {
             let path: Vec<String> = name[PREFIX.len()..].split("__").map(str::to_ascii_lowercase).collect();
+            // Compose files and unit files pass a variable on that may be empty: an empty one is not set.
+            if path == ["store", "url"] && text.trim().is_empty() {
+                continue;
+            }
             let value = fitting(&path, text).map_err(|e| {
                 let fix = match e.fix.strip_prefix("did you mean `").and_then(|rest| rest.strip_suffix("`?")) {
                     Some(key) => {

@@ -120,7 +120,7 @@ impl StoreSettings {
                 return Err(ConfigError::new(place, what, format!("set {name}, or use url_file")));
             };
             (place, Secret::new(url))
-        } else if let Some(url) = self.url() {
+        } else if let Some(url) = &self.url {
             (Place::Default, url.clone())
         } else {
             return Ok(None);
@@ -129,19 +129,16 @@ impl StoreSettings {
         parsed.map(Some).map_err(|e| ConfigError::new(place, format!("the database's address: {e}"), ADDRESS_FIX))
     }
 
-    /// The address that is written. An empty one is none: so a variable can be passed on that may be empty.
-    fn url(&self) -> Option<&Secret> {
-        self.url.as_ref().filter(|url| !url.expose().is_empty())
-    }
-
     /// What the types cannot say.
     pub(super) fn check(&self) -> Result<(), KeyError> {
-        let given = [self.url().is_some(), self.url_file.is_some(), self.url_env.is_some()];
+        let given = [self.url.is_some(), self.url_file.is_some(), self.url_env.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
             let fix = "keep one of url, url_file and url_env";
             return Err(KeyError::value(&["store", "url"], "the address is given more than once", fix));
         }
-        if let Some(Err(e)) = self.url().map(|url| url.expose().parse::<PostgresAddress>()) {
+        // An empty one is told by `values`, with what to do about it.
+        let written = self.url.as_ref().filter(|url| !url.expose().trim().is_empty());
+        if let Some(Err(e)) = written.map(|url| url.expose().parse::<PostgresAddress>()) {
             return Err(KeyError::value(&["store", "url"], &e.to_string(), ADDRESS_FIX));
         }
         let at_least = [

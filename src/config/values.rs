@@ -20,8 +20,19 @@ fn problem(path: &[String], value: &Value) -> Option<KeyError> {
     }
     let is_empty = value.as_str().is_some_and(|text| text.trim().is_empty());
     let key = parts.last()?;
-    let must_say = NOT_EMPTY.contains(key) || parts == ["data", "folder"] || parts == ["client", "url"];
-    (is_empty && must_say).then(|| KeyError::value(&parts, "it is empty", "give a value, or leave it out"))
+    let is_address = parts == ["client", "url"] || parts == ["store", "url"];
+    let must_say = NOT_EMPTY.contains(key) || parts == ["data", "folder"] || is_address;
+    (is_empty && must_say).then(|| KeyError::value(&parts, "it is empty", fix_of(&parts)))
+}
+
+/// What to write in place of an empty text.
+fn fix_of(parts: &[&str]) -> &'static str {
+    match parts {
+        ["store", "url"] => {
+            "give the address of a PostgreSQL database, or leave `url` out: then everything is kept in the data folder (SQLite)"
+        }
+        _ => "give a value, or leave it out",
+    }
 }
 
 fn has_nul(value: &Value) -> bool {

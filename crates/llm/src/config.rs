@@ -159,7 +159,7 @@ pub struct ModelConfig {
     pub send_priority: bool,
     /// Marks cache breakpoints where the profile knows them.
     pub cache_breakpoints: bool,
-    /// Who asks, for OpenRouter's rankings: an URL, sent as `HTTP-Referer`. Without it no title is sent either.
+    /// Who asks, for OpenRouter's rankings: a URL, sent as `HTTP-Referer`. Without it no title is sent either.
     pub app_url: Option<String>,
     /// Who asks, in words.
     pub app_title: String,
@@ -266,7 +266,7 @@ impl ModelConfig {
         let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
         let url = match reqwest::Url::parse(self.base()) {
             Ok(url) => url,
-            Err(error) => return fail(format!("base_url {:?} is not an URL: {error}", shortened(&self.base_url))),
+            Err(error) => return fail(format!("base_url {:?} is not a URL: {error}", shortened(&self.base_url))),
         };
         if !matches!(url.scheme(), "http" | "https") {
             return fail(format!("base_url must begin with http:// or https://, not {}:", url.scheme()));

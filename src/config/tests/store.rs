@@ -19,7 +19,9 @@ fn the_database_is_sqlite_unless_an_address_of_another_is_given_in_one_of_three_
     let environment = Environment::of(&[("DATABASE_URL", URL)]);
     let shown = Some("ann@db.example:5433/annie".to_owned());
     assert_eq!(store_of("", &environment).unwrap(), None);
-    assert_eq!(store_of("[store]\nurl = \"\"\n", &environment).unwrap(), None);
+    let passed_on = Sources { environment: Environment::of(&[("ANNIE__STORE__URL", "")]), ..Sources::default() };
+    let address = passed_on.load().unwrap().config.store.address(&environment).unwrap();
+    assert!(address.is_none(), "an empty variable is not set");
     for text in [format!("url = \"{URL}\""), format!("url_file = {secret:?}"), "url_env = \"DATABASE_URL\"".to_owned()]
     {
         assert_eq!(store_of(&format!("[store]\n{text}\n"), &environment).unwrap(), shown, "{text}");
@@ -35,6 +37,8 @@ fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_passwo
     let secret = file(&folder, "store.url", "mysql://ann:s3cret@h/d");
     let environment = Environment::of(&[("DATABASE_URL", "s3cret")]);
     for (text, said) in [
+        ("url = \"\"".to_owned(), "`store.url`: it is empty; give the address of a PostgreSQL database, or leave `url` out"),
+        ("url = \"  \"".to_owned(), "`store.url`: it is empty"),
         ("url = \"mysql://ann:s3cret@h/d\"".to_owned(), "`store.url`: it does not begin with postgres://"),
         (format!("url = \"{URL}\"\nurl_env = \"X\""), "`store.url`: the address is given more than once"),
         (format!("url_file = {secret:?}"), "store.url: the database's address: it does not begin with postgres://"),
