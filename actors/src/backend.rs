@@ -123,7 +123,7 @@ impl Node for BackendNode {
     fn view(state: &BackendState) -> Value {
         let error = state.last_error.as_ref();
         let mut view = json!({
-            "backend": state.args.name, "checks": state.checks, "checked_at": state.checked_at,
+            "backend": state.args.name, "checks": state.checks, "checked_at": state.checked_at.map(|at| at.to_string()),
             "failed_checks": state.failures, "is_asked_again": !state.work.is_empty(),
             "check_error": error.map(|e| json!({"kind": e.kind.as_str(), "detail": e.detail})),
         });

@@ -30,8 +30,8 @@ mod wiring;
 
 pub use engine::Control;
 pub use kernel::{
-    EmbedError, Follow, Health, Kernel, KernelError, LetterDetail, NoticeStream, Operation, OperationResult, PAGE_MAX,
-    Parts, StopReason, StreamItem, Submission, Submitted,
+    EmbedError, Follow, Health, Kernel, KernelError, LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters,
+    NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
 };
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};

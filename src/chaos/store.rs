@@ -6,12 +6,11 @@ use annie_core::{
     breaker::BreakerRow,
     event::{Event, Scope},
     ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
-    letter::LetterState,
     ports::{
-        ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys, LetterRow,
-        Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo, Notification,
-        OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store, StoreError, StoreErrorKind,
-        TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
+        ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys, LetterFilter,
+        LetterRow, Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo,
+        Notification, OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store, StoreError,
+        StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
     },
     time::Micros,
 };
@@ -109,7 +108,8 @@ impl Records for ChaosStore {
 impl Letters for ChaosStore {
     passed_on! {
         letter(scope: Scope, task: TaskId) -> Option<LetterRow>;
-        letters(scope: Scope, state: Option<LetterState>, before: Micros, limit: u32) -> Vec<LetterRow>;
+        letters(scope: Scope, filter: LetterFilter, before: Micros, limit: u32) -> Vec<LetterRow>;
+        count_letters(scope: Scope, filter: LetterFilter) -> u64;
         due_letters(now: Micros, archive_before: Micros, limit: u32) -> Vec<LetterRow>;
         letters_waiting() -> LettersWaiting;
     }

@@ -118,7 +118,7 @@ impl Server {
             let said: Value = get.try_clone().unwrap().send().await.ok()?.json().await.ok()?;
             let is_end = |e: &&Value| ["answered", "failed", "cancelled"].contains(&e["kind"].as_str().unwrap());
             let ends: Vec<&Value> =
-                said["events"].as_array()?.iter().filter(|e| e["task"] == task).filter(is_end).collect();
+                said["events"].as_array()?.iter().filter(|e| e["task_id"] == task).filter(is_end).collect();
             assert!(ends.len() < 2, "{ends:?}");
             ends.first().copied().cloned()
         };

@@ -105,9 +105,8 @@ async fn crashes(site: &Site, client: &Client) -> Result<(), Failure> {
         return Ok(());
     }
     let rows = crashes.iter().map(|crash| {
-        let at = annie_core::time::Micros(crash["at"].as_i64().unwrap_or(0));
         let life = crash["incarnation"].as_u64().unwrap_or(0).to_string();
-        vec![at.to_string(), text(crash, "path"), life, text(crash, "reason")]
+        vec![text(crash, "at"), text(crash, "path"), life, text(crash, "reason")]
     });
     site.console.line(&table(&["at", "actor", "life", "why"], rows.collect()))
 }

@@ -334,14 +334,24 @@ pub enum Breakers {
     },
 }
 
+/// Which part of a list.
+#[derive(Debug, Clone, Args)]
+pub struct PageArgs {
+    /// At most so many
+    #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub limit: u32,
+    /// Go on behind an earlier list, with the word that it ended with
+    #[arg(long, value_name = "PLACE")]
+    pub next: Option<String>,
+}
+
 /// `annie conversations`
 #[derive(Debug, Subcommand)]
 pub enum Conversations {
     /// The newest ones
     List {
-        /// At most so many
-        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
+        #[command(flatten)]
+        page: PageArgs,
         /// Those of stateless API calls too
         #[arg(long)]
         all: bool,
@@ -361,9 +371,8 @@ pub enum Tasks {
         /// Only those that have not ended
         #[arg(long)]
         open: bool,
-        /// At most so many
-        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// One of them
     Show {

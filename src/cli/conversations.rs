@@ -1,14 +1,16 @@
 //! `annie conversations`: what was talked about, from a server or from the data folder, and the way out of quarantine.
 
-use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow, time::Micros};
+use annie_core::{event::Scope, ids::ConversationId, ports::ConversationRow};
 use serde_json::{Value, json};
 
 use super::{
-    args::Conversations,
+    args::{Conversations, PageArgs},
     console::table,
     failure::{Exit, Failure},
+    page,
     site::Site,
 };
+use crate::door::page::next_of;
 
 /// `annie conversations`
 ///
@@ -16,7 +18,7 @@ use super::{
 /// If there is no such conversation, or neither server nor data folder answers.
 pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
     match command {
-        Conversations::List { limit, all } => list(site, limit, all).await,
+        Conversations::List { page, all } => list(site, &page, all).await,
         Conversations::Resume { id } => resume(site, id).await,
     }
 }
@@ -25,22 +27,23 @@ pub async fn run(site: &Site, command: Conversations) -> Result<(), Failure> {
 fn value(row: &ConversationRow) -> Value {
     json!({
         "id": row.id, "title": row.title, "last_seq": row.last_seq, "created_at": row.created_at.to_string(),
-        "updated_at": row.updated_at.to_string(), "updated_us": row.updated_at.0,
+        "updated_at": row.updated_at.to_string(),
     })
 }
 
-async fn list(site: &Site, limit: u32, all: bool) -> Result<(), Failure> {
+async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
     let answer = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/conversations?limit={limit}&stateless={all}")).await?,
+        Some(client) => client.get(&format!("/api/v1/conversations?{}&stateless={all}", page::query(page))).await?,
         None => {
             let store = site.store().await?;
-            let (scope, before) = (Scope::User(site.user()), Micros(i64::MAX));
+            let (scope, before, limit) = (Scope::User(site.user()), page::before(page)?, page.limit);
             let rows = match all {
                 true => store.conversations(scope, before, limit).await,
                 false => store.listed_conversations(scope, before, limit).await,
             };
             let rows = rows.map_err(crate::error::AppError::from)?;
-            json!({"conversations": rows.iter().map(value).collect::<Vec<_>>()})
+            let next = next_of(&rows, limit, |row| row.updated_at.0);
+            json!({"conversations": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };
     if site.console.is_json() {
@@ -53,7 +56,9 @@ async fn list(site: &Site, limit: u32, all: bool) -> Result<(), Failure> {
     }
     let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
     let rows = all.iter().map(|c| vec![text(c, "id"), text(c, "updated_at"), text(c, "title")]);
-    site.console.line(&table(&["id", "last word", "first message"], rows.collect()))
+    site.console.line(&table(&["id", "last word", "first message"], rows.collect()))?;
+    page::say_more(site, all.len(), &answer);
+    Ok(())
 }
 
 async fn resume(site: &Site, id: ConversationId) -> Result<(), Failure> {

@@ -1,15 +1,20 @@
 //! `annie dlq`: the dead letters of a server.
 
-use annie_core::{ids::TaskId, letter::LetterState, time::Micros};
-use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+use annie_core::{event::Priority, ids::TaskId, letter::LetterState};
+use serde_json::{Map, Value, json};
 
 use super::{
-    args::{DeadLetters, LetterStateArg},
-    client::Client,
+    args::{DeadLetters, LetterFilterArgs, OneOrManyLetters},
+    client::{Client, encoded},
     console::{clipped, table, tame},
-    failure::Failure,
+    failure::{Exit, Failure},
+    input::Input,
+    page,
     site::Site,
 };
+use crate::system;
 
 /// `annie dlq`
 ///
@@ -18,29 +23,93 @@ use super::{
 pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        DeadLetters::List { state, limit } => list(site, &client, state, limit).await,
+        DeadLetters::List { state, which, page } => {
+            let mut query = query_of(&which);
+            query.push(("limit", page.limit.to_string()));
+            query.extend(state.map(|state| ("state", LetterState::from(state).as_str().to_owned())));
+            query.extend(page.next.map(|next| ("next", next)));
+            list(site, &client, &query).await
+        }
         DeadLetters::Show { task } => show(site, &client, task).await,
-        DeadLetters::Retry { task } => {
+        DeadLetters::Retry(OneOrManyLetters { task: Some(task), .. }) => {
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/retry"), &json!({})).await?;
             let by = text(&answer, "task_id");
             let how = if answer["repeated"] == true { "it is being tried again already" } else { "it is tried again" };
             said(site, &answer, &format!("{how}, as {by}"))
         }
-        DeadLetters::Discard { task } => {
+        DeadLetters::Discard(OneOrManyLetters { task: Some(task), .. }) => {
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/discard"), &json!({})).await?;
             let is_done = answer["discarded"] == true;
             said(site, &answer, if is_done { "it is put aside" } else { "it did not wait any more" })
         }
+        DeadLetters::Retry(wish) => many(site, &client, "retry", &wish).await,
+        DeadLetters::Discard(wish) => many(site, &client, "discard", &wish).await,
     }
+}
+
+/// The filter as parameters. Ages count from now.
+fn query_of(which: &LetterFilterArgs) -> Vec<(&'static str, String)> {
+    let now = system::env().now();
+    let ago = |ms: Option<i64>| ms.map(|ms| now.plus_ms(ms.saturating_neg()).to_string());
+    let given = [
+        ("error", which.error.clone()),
+        ("priority", which.class.map(|class| Priority::from(class).as_str().to_owned())),
+        ("user", which.user.clone()),
+        ("failed_before", ago(which.older_than)),
+        ("failed_from", ago(which.newer_than)),
+    ];
+    given.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// Retries or discards many. They are counted first, and nothing is done before somebody has said yes.
+async fn many(site: &Site, client: &Client, what: &str, wish: &OneOrManyLetters) -> Result<(), Failure> {
+    let path = format!("/api/v1/dead-letters/{what}");
+    let mut body: Map<String, Value> =
+        query_of(&wish.filter).into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect();
+    body.insert("limit".to_owned(), wish.limit.into());
+    if !wish.yes {
+        let counted = client.post(&path, &Value::Object(body.clone())).await?;
+        let matching = counted["matching"].as_u64().unwrap_or(0);
+        let meant = matching.min(u64::from(wish.limit));
+        if wish.dry_run || matching == 0 {
+            return said(site, &counted, &format!("{matching} waiting dead letters match; nothing was done"));
+        }
+        let question = format!("{what} {meant} of {matching} waiting dead letters that match?");
+        confirmed(site, &question).await?;
+    }
+    body.insert("confirmed".to_owned(), true.into());
+    let answer = client.post(&path, &Value::Object(body)).await?;
+    let count = |key: &str| answer[key].as_u64().unwrap_or(0);
+    let done = if what == "retry" { "tried again" } else { "put aside" };
+    let mut told = format!("{} of {} {done}, {} left", count("done"), count("matching"), count("left"));
+    if let Some(stopped) = answer["stopped"].as_str() {
+        let _ = write!(told, "; stopped early: {}", clipped(stopped, 300));
+    }
+    said(site, &answer, &told)
+}
+
+/// Asks a person at a terminal; elsewhere nothing is done without `--yes`.
+async fn confirmed(site: &Site, question: &str) -> Result<(), Failure> {
+    let mut input = Input::of_process();
+    if !input.is_terminal {
+        let fix = "add --yes to do it, or --dry-run to count only";
+        return Err(Failure::new(Exit::Usage, format!("not confirmed: {question}")).fix(fix));
+    }
+    site.console.say_always(&format!("{question} [y/N]"));
+    let answer = input.next().await?.unwrap_or_default();
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::NotDone, "nothing was done"))
 }
 
 fn said(site: &Site, answer: &Value, told: &str) -> Result<(), Failure> {
     if site.console.is_json() { site.console.json(answer) } else { site.console.line(told) }
 }
 
-async fn list(site: &Site, client: &Client, state: Option<LetterStateArg>, limit: u32) -> Result<(), Failure> {
-    let only = state.map_or(String::new(), |state| format!("&state={}", LetterState::from(state).as_str()));
-    let answer = client.get(&format!("/api/v1/dead-letters?limit={limit}{only}")).await?;
+async fn list(site: &Site, client: &Client, query: &[(&str, String)]) -> Result<(), Failure> {
+    let query: Vec<String> = query.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+    let answer = client.get(&format!("/api/v1/dead-letters?{}", query.join("&"))).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
     }
@@ -53,7 +122,9 @@ async fn list(site: &Site, client: &Client, state: Option<LetterStateArg>, limit
         let keys = ["task_id", "state", "failed_at", "retry_at", "error", "title"];
         keys.iter().map(|key| text(letter, key)).collect()
     });
-    site.console.line(&table(&["task", "state", "failed", "tried again", "why", "message"], rows.collect()))
+    site.console.line(&table(&["task", "state", "failed", "tried again", "why", "message"], rows.collect()))?;
+    page::say_more(site, letters.len(), &answer);
+    Ok(())
 }
 
 async fn show(site: &Site, client: &Client, task: TaskId) -> Result<(), Failure> {
@@ -85,8 +156,7 @@ fn told(letter: &Value) -> String {
     lines.extend(items("before").iter().filter_map(|task| Some(format!("{:<16} {}", "before", task.as_str()?))));
     lines.extend(items("tried").iter().filter_map(|tried| Some(format!("{:<16} {}", "tried", tried.as_str()?))));
     lines.extend(items("events").iter().map(|event| {
-        let at = Micros(event["at"].as_i64().unwrap_or(0));
-        format!("{:<16} {at} {} {}", "event", text(event, "agent"), text(event, "kind"))
+        format!("{:<16} {} {} {}", "event", text(event, "at"), text(event, "agent"), text(event, "kind"))
     }));
     lines.join("\n")
 }
@@ -103,7 +173,7 @@ mod tests {
     fn a_letter_is_told_with_what_was_tried_and_what_happened() {
         let letter = json!({
             "task_id": "task_1", "state": "waiting", "error": "model_unavailable", "tried": ["main: no answer"],
-            "before": ["task_0"], "events": [{"at": 0, "agent": "orchestrator", "kind": "received"}],
+            "before": ["task_0"], "events": [{"at": "1970-01-01T00:00:00.000Z", "agent": "orchestrator", "kind": "received"}],
         });
         let told = told(&letter);
         for word in ["state            waiting", "before           task_0", "tried            main: no answer"] {

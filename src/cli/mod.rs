@@ -21,6 +21,7 @@ mod limited;
 mod migrate;
 mod notices;
 mod operations;
+mod page;
 mod queue;
 mod resume;
 mod serve;

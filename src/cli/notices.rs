@@ -66,7 +66,11 @@ pub async fn run(site: &Site, wish: Notifications) -> Result<(), Failure> {
         if told.is_empty() {
             site.console.say("nothing was told beside the conversations");
         }
-        return told.iter().try_for_each(|notice| show(site, notice));
+        told.iter().try_for_each(|notice| show(site, notice))?;
+        if let Some(next) = answer["next"].as_str() {
+            site.console.say(&format!("{} shown, and there may be more: --after {next}", told.len()));
+        }
+        return Ok(());
     }
     let mut notices = Notices::of_server(client, wish.after);
     loop {

@@ -5,10 +5,11 @@ use annie_llm::Secret;
 use serde_json::{Value, json};
 
 use super::{
-    args::Operations,
+    args::{Operations, PageArgs},
     client::Client,
     console::{table, tame},
     failure::{Exit, Failure},
+    page,
     site::Site,
 };
 
@@ -19,7 +20,7 @@ use super::{
 pub async fn run(site: &Site, command: Operations) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        Operations::List { open, limit } => list(site, &client, open, limit).await,
+        Operations::List { open, page } => list(site, &client, open, &page).await,
         Operations::Show { id } => {
             let keys =
                 ["id", "skill", "task_id", "conversation_id", "opened_at", "expires_at", "closed_at", "closed_by"];
@@ -62,8 +63,8 @@ fn told(site: &Site, answer: &Value, keys: &[&str]) -> Result<(), Failure> {
     site.console.line(&lines.collect::<Vec<_>>().join("\n"))
 }
 
-async fn list(site: &Site, client: &Client, open: bool, limit: u32) -> Result<(), Failure> {
-    let answer = client.get(&format!("/api/v1/operations?open={open}&limit={limit}")).await?;
+async fn list(site: &Site, client: &Client, open: bool, page: &PageArgs) -> Result<(), Failure> {
+    let answer = client.get(&format!("/api/v1/operations?open={open}&{}", page::query(page))).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
     }
@@ -77,5 +78,7 @@ async fn list(site: &Site, client: &Client, open: bool, limit: u32) -> Result<()
         let state = if one["open"] == true { "awaited" } else { "ended" };
         vec![text(one, "id"), text(one, "skill"), state.to_owned(), text(one, "opened_at"), text(one, "expires_at")]
     });
-    site.console.line(&table(&["id", "skill", "state", "started", "awaited until"], rows.collect()))
+    site.console.line(&table(&["id", "skill", "state", "started", "awaited until"], rows.collect()))?;
+    page::say_more(site, all.len(), &answer);
+    Ok(())
 }

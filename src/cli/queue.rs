@@ -28,7 +28,7 @@ fn told(queue: &Value) -> String {
     let mut parts: Vec<String> = list("backends").iter().map(backend).collect();
     let running = list("running");
     if !running.is_empty() {
-        let rows = running.iter().map(|round| vec![text(round, "backend"), text(round, "task")]);
+        let rows = running.iter().map(|round| vec![text(round, "backend"), text(round, "task_id")]);
         parts.push(table(&["runs on", "task"], rows.collect()));
     }
     let waiting = list("waiting");
@@ -45,7 +45,7 @@ fn told(queue: &Value) -> String {
                 span("waited_ms"),
                 span("start_in_ms"),
                 text(one, "why"),
-                text(one, "task"),
+                text(one, "task_id"),
             ]
         });
         parts.push(table(&["place", "class", "backend", "waited", "starts in", "why", "task"], rows.collect()));
@@ -83,9 +83,9 @@ mod tests {
     fn a_queue_is_told_with_its_backends_and_the_reasons() {
         let queue = serde_json::json!({
             "backends": [{"backend": "main", "up": true, "running": 1, "slots": 1, "gate": {"closed": true}}],
-            "running": [{"backend": "main", "task": "task_1"}],
+            "running": [{"backend": "main", "task_id": "task_1"}],
             "waiting": [{"position": 1, "priority": "normal", "backend": "main", "waited_ms": 1, "start_in_ms": 5_000,
-                "why": "somebody speaks", "task": "task_2"}],
+                "why": "somebody speaks", "task_id": "task_2"}],
         });
         let known = serde_json::json!({"backends": [{"backend": "gpu", "up": true, "running": 0, "slots": 1,
             "slots_from": "server", "context_tokens_max": 4096, "context_tokens_from": "configured"}]});

@@ -15,6 +15,7 @@ use super::{
     failure::{Exit, Failure},
     resume::Resumed,
 };
+use crate::door::read_event;
 
 /// Whom the command line talks to.
 pub enum Partner {
@@ -258,7 +259,7 @@ impl Following {
         let Said { conversation, task, .. } = self.said;
         let path = || {
             let task = encoded(&task.to_string());
-            format!("/api/v1/conversations/{conversation}/stream?task={task}&after={seen}")
+            format!("/api/v1/conversations/{conversation}/stream?task_id={task}&after={seen}")
         };
         let Some(event) = stream.next(path).await.map_err(|failure| broken(task, failure))? else { return Ok(None) };
         let item = decoded(&event.kind, &event.data);
@@ -286,11 +287,11 @@ fn broken(task: TaskId, failure: Failure) -> Failure {
 fn decoded(kind: &str, data: &str) -> Option<Seen> {
     if kind == "draft" {
         let draft: Value = serde_json::from_str(data).ok()?;
-        let task = draft["task"].as_str()?.parse().ok()?;
+        let task = draft["task_id"].as_str()?.parse().ok()?;
         let round = u32::try_from(draft["round"].as_u64()?).ok()?;
         return Some(Seen::Draft { task, round, text: draft["text"].as_str()?.to_owned() });
     }
-    serde_json::from_str(data).ok().map(|event| Seen::Event(Box::new(event)))
+    read_event(data).ok().map(|event| Seen::Event(Box::new(event)))
 }
 
 #[cfg(test)]

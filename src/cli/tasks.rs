@@ -9,12 +9,13 @@ use annie_core::{
 use serde_json::{Value, json};
 
 use super::{
-    args::Tasks,
+    args::{PageArgs, Tasks},
     console::{table, tame},
     failure::{Exit, Failure},
+    page,
     site::Site,
 };
-use crate::boot;
+use crate::{boot, door::page::next_of};
 
 /// Events that are read at a time to find an answer.
 const EVENTS: u32 = 500;
@@ -25,7 +26,7 @@ const EVENTS: u32 = 500;
 /// If there is no such task, or neither server nor data folder answers.
 pub async fn run(site: &Site, command: Tasks) -> Result<(), Failure> {
     match command {
-        Tasks::List { open, limit } => list(site, open, limit).await,
+        Tasks::List { open, page } => list(site, open, &page).await,
         Tasks::Show { id } => show(site, id).await,
         Tasks::Cancel { id } => cancel(site, id).await,
     }
@@ -37,7 +38,6 @@ fn value(row: &TaskRow) -> Value {
     let mut value = json!({
         "id": row.id, "conversation_id": row.conversation, "status": row.state, "priority": row.priority,
         "source": row.source, "title": row.title, "received_at": row.received_at.to_string(),
-        "received_us": row.received_at.0,
     });
     for (key, text) in [
         ("started_at", text(row.started_at)),
@@ -52,14 +52,15 @@ fn value(row: &TaskRow) -> Value {
     value
 }
 
-async fn list(site: &Site, open: bool, limit: u32) -> Result<(), Failure> {
+async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
     let answer = match site.server().await? {
-        Some(client) => client.get(&format!("/api/v1/tasks?open={open}&limit={limit}")).await?,
+        Some(client) => client.get(&format!("/api/v1/tasks?open={open}&{}", page::query(page))).await?,
         None => {
             let store = site.store().await?;
-            let rows = store.tasks(Scope::User(site.user()), open, Micros(i64::MAX), limit).await;
+            let rows = store.tasks(Scope::User(site.user()), open, page::before(page)?, page.limit).await;
             let rows = rows.map_err(crate::error::AppError::from)?;
-            json!({"tasks": rows.iter().map(value).collect::<Vec<_>>()})
+            let next = next_of(&rows, page.limit, |row| row.received_at.0);
+            json!({"tasks": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };
     if site.console.is_json() {
@@ -72,7 +73,9 @@ async fn list(site: &Site, open: bool, limit: u32) -> Result<(), Failure> {
     }
     let text = |task: &Value, key: &str| task[key].as_str().unwrap_or_default().to_owned();
     let rows = tasks.iter().map(|t| vec![text(t, "id"), text(t, "status"), text(t, "received_at"), text(t, "title")]);
-    site.console.line(&table(&["id", "status", "received", "message"], rows.collect()))
+    site.console.line(&table(&["id", "status", "received", "message"], rows.collect()))?;
+    page::say_more(site, tasks.len(), &answer);
+    Ok(())
 }
 
 async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
@@ -80,15 +83,15 @@ async fn show(site: &Site, id: TaskId) -> Result<(), Failure> {
         Some(client) => {
             let task = client.get(&format!("/api/v1/tasks/{id}")).await?;
             let conversation = task["conversation_id"].as_str().unwrap_or_default().to_owned();
-            let mut after = Some(0);
+            let mut next = Some(String::new());
             let mut last = None;
-            while let Some(from) = after {
+            while let Some(from) = next {
                 let page = client
-                    .get(&format!("/api/v1/conversations/{conversation}/events?after={from}&limit={EVENTS}"))
+                    .get(&format!("/api/v1/conversations/{conversation}/events?next={from}&limit={EVENTS}"))
                     .await?;
                 let events = page["events"].as_array().cloned().unwrap_or_default();
                 last = last.or_else(|| events.into_iter().find_map(|event| ending(&event, id)));
-                after = page["next_after"].as_u64().filter(|_| last.is_none());
+                next = page["next"].as_str().map(str::to_owned).filter(|_| last.is_none());
             }
             (task, last)
         }
@@ -151,7 +154,7 @@ async fn last_word(
 /// A final event's text, in JSON.
 fn ending(event: &Value, id: TaskId) -> Option<String> {
     let is_final = matches!(event["kind"].as_str(), Some("answered" | "failed" | "cancelled"));
-    let is_its = event["task"].as_str().is_some_and(|task| task == id.to_string());
+    let is_its = event["task_id"].as_str().is_some_and(|task| task == id.to_string());
     (is_final && is_its).then(|| event["text"].as_str().map(str::to_owned)).flatten()
 }
 

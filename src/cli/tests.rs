@@ -142,7 +142,7 @@ fn work_is_named_by_number_or_id_and_wishes_are_understood() {
     assert_eq!((ask.more.after.len(), ask.text.len()), (1, 2));
     assert!(matches!(
         parsed(&["dlq", "list", "--state", "waiting"]).unwrap().command,
-        Command::Dlq { command: args::DeadLetters::List { state: Some(args::LetterStateArg::Waiting), limit: 20 } }
+        Command::Dlq { command: args::DeadLetters::List { state: Some(args::LetterStateArg::Waiting), .. } }
     ));
     assert!(matches!(
         parsed(&["gate", "hold", "--backend", "gpu"]).unwrap().command,

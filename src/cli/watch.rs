@@ -16,6 +16,7 @@ use super::{
     failure::Failure,
     talk::Seen,
 };
+use crate::door::shown_event;
 
 /// Characters of a command line or mission that are shown.
 const LINE_CHARS_MAX: usize = 100;
@@ -79,11 +80,11 @@ impl<'a> Watch<'a> {
     fn tell_programs(&self, seen: &Seen) -> Result<Option<Ending>, Failure> {
         match seen {
             Seen::Draft { task, round, text } => {
-                self.console.json(&json!({"kind": "draft", "task": task, "round": round, "text": text}))?;
+                self.console.json(&json!({"kind": "draft", "task_id": task, "round": round, "text": text}))?;
                 Ok(None)
             }
             Seen::Event(event) => {
-                self.console.json(event)?;
+                self.console.json(&shown_event(event))?;
                 let Some((ending, mut result)) = result(event) else { return Ok(None) };
                 result["task_id"] = json!(event.task);
                 result["conversation_id"] = json!(event.conversation);

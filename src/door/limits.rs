@@ -2,11 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The limit of a page, the same through every door: 0 means the default, and more than the most means the most.
-pub fn page_limit(asked: u32, default: u32, max: u32) -> u32 {
-    if asked == 0 { default } else { asked.min(max) }
-}
-
 /// The doors' numbers, as the configuration's `[doors]` table sets them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -77,15 +72,5 @@ impl Default for DoorLimits {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_has_a_default_and_an_end() {
-        assert_eq!((page_limit(0, 50, 500), page_limit(3, 50, 500), page_limit(9_999, 50, 500)), (50, 3, 500));
     }
 }

@@ -5,9 +5,12 @@ mod feed;
 mod history;
 mod intake;
 mod jobs;
+mod letters;
 mod limits;
 mod notices;
 mod operate;
+pub(crate) mod page;
+mod shown;
 mod slots;
 mod tree;
 
@@ -19,14 +22,15 @@ pub(crate) use feed::{Feed, FeedItem, FeedWish};
 pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
 pub(crate) use intake::{Message, Where, Wish, check_key, submission};
 pub(crate) use jobs::{set_priority, status_of, told};
+pub(crate) use letters::{LetterWish, scope_of};
 pub use limits::DoorLimits;
-pub(crate) use limits::page_limit;
 use metrics_exporter_prometheus::PrometheusHandle;
 pub(crate) use notices::{NoticeFeed, NoticeItem};
 pub(crate) use operate::{
     BreakerLine, Target, hold_gate, list_breakers, operate_actor, release_gate, reset_breaker, resume_conversation,
     unknown_skill,
 };
+pub(crate) use shown::{read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -34,6 +38,7 @@ pub(crate) use tree::{TreePage, actor_path};
 
 use crate::{
     auth::{Auth, Rates},
+    boot::{NotesFolder, NotesProblem},
     chaos::Chaos,
     grpc,
 };
@@ -54,6 +59,8 @@ pub struct AppState {
     pub metrics: Option<PrometheusHandle>,
     /// Where faults are injected, if this server was started for that.
     pub chaos: Option<Chaos>,
+    /// Where notes are kept, if that is a folder of this process.
+    pub notes: Option<NotesFolder>,
     pub(crate) doors: Arc<Doors>,
 }
 
@@ -82,13 +89,25 @@ impl AppState {
             health: HealthReporter::new(),
             closing: watch::channel(false).0,
         };
-        Self { kernel, auth, limits: Arc::new(limits), metrics, chaos: None, doors: Arc::new(doors) }
+        Self { kernel, auth, limits: Arc::new(limits), metrics, chaos: None, notes: None, doors: Arc::new(doors) }
     }
 
     /// With a way to inject faults.
     #[must_use]
     pub fn with_chaos(self, chaos: Option<Chaos>) -> Self {
         Self { chaos, ..self }
+    }
+
+    /// With the folder of notes, whose state is told with the server's.
+    #[must_use]
+    pub fn with_notes(self, notes: NotesFolder) -> Self {
+        Self { notes: Some(notes), ..self }
+    }
+
+    /// What does not work, though messages are taken.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let notes = self.notes.as_ref().and_then(NotesFolder::problem);
+        notes.into_iter().map(|NotesProblem { what, fix }| format!("{what}; {fix}")).collect()
     }
 }
 

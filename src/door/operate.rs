@@ -1,10 +1,7 @@
 //! What operators do, the same through every door.
 
 use annie_actors::{GateGrant, KernelError, NodeInfo, Operation};
-use annie_core::{
-    ids::{ConversationId, Incarnation},
-    time::Micros,
-};
+use annie_core::ids::{ConversationId, Incarnation};
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
@@ -81,9 +78,6 @@ pub struct BreakerLine {
     pub failures: u64,
     /// How often it opened since it last closed.
     pub trips: u64,
-    /// Since when it is open, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub opened_us: Option<i64>,
     /// Since when it is open, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opened_at: Option<String>,
@@ -106,14 +100,13 @@ pub async fn list_breakers(state: &AppState) -> Vec<BreakerLine> {
 
 fn breaker(skill: String, view: &Value) -> BreakerLine {
     let number = |key: &str| view[key].as_u64().unwrap_or(0);
-    let opened_us = view["opened_at"].as_i64().filter(|at| *at > 0 && view["state"] != "closed");
+    let opened_at = view["opened_at"].as_str().filter(|_| view["state"] != "closed").map(str::to_owned);
     BreakerLine {
         skill,
         state: view["state"].as_str().map(str::to_owned),
         failures: number("failures"),
         trips: number("trips"),
-        opened_us,
-        opened_at: opened_us.map(|at| Micros(at).to_string()),
+        opened_at,
         runs: number("runs"),
     }
 }

@@ -4,11 +4,6 @@ use std::borrow::Cow;
 
 use annie_actors::{Kernel, NodeInfo};
 
-/// Actors on a page at most.
-const ACTORS_MAX: usize = 5_000;
-/// Actors on a page unless asked otherwise.
-const ACTORS_DEFAULT: usize = 1_000;
-
 /// An actor's path as callers write it: with or without the slash before it.
 pub fn actor_path(text: &str) -> Cow<'_, str> {
     if text.starts_with('/') || text.is_empty() { text.into() } else { format!("/{text}").into() }
@@ -20,11 +15,14 @@ pub struct TreePage {
     pub actors: Vec<NodeInfo>,
     /// How many there are, whether or not they fitted.
     pub total: usize,
+    /// Behind which path the next page begins; nothing at the end.
+    pub next: Option<String>,
 }
 
 impl TreePage {
-    /// What stands at a path or below it; nothing means the root, 0 the default number.
-    pub fn of(kernel: &Kernel, under: &str, limit: usize) -> Self {
+    /// What stands at a path or below it, behind the path with which an earlier page ended. An empty path is the root, and
+    /// the beginning.
+    pub fn of(kernel: &Kernel, under: &str, after: &str, limit: u32) -> Self {
         let mut actors = kernel.tree();
         let under = actor_path(under);
         let under = under.trim_end_matches('/');
@@ -34,7 +32,13 @@ impl TreePage {
             });
         }
         let total = actors.len();
-        actors.truncate(if limit == 0 { ACTORS_DEFAULT } else { limit.min(ACTORS_MAX) });
-        Self { actors, total }
+        if !after.is_empty() {
+            actors.retain(|a| a.path.as_str() > after);
+        }
+        let limit = limit as usize;
+        let is_last = actors.len() <= limit;
+        actors.truncate(limit);
+        let next = actors.last().filter(|_| !is_last).map(|a| a.path.as_str().to_owned());
+        Self { actors, total, next }
     }
 }

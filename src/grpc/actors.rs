@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
     auth::{Access, Caller},
-    door::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, reset_breaker},
+    door::{AppState, Slot, Target, TreePage, actor_path, list_breakers, operate_actor, page, reset_breaker},
     error::Fault,
 };
 
@@ -40,9 +40,11 @@ impl Door {
 impl v1::actors_server::Actors for Door {
     async fn tree(&self, request: Request<v1::TreeRequest>) -> Result<Response<v1::TreeResponse>, Status> {
         let wanted = request.into_inner();
-        let page = TreePage::of(&self.state.kernel, &wanted.under, wanted.limit as usize);
+        let limit = page::ACTORS.of_number(wanted.limit).map_err(refused)?;
+        let page = TreePage::of(&self.state.kernel, &wanted.under, &wanted.next, limit);
         let actors = page.actors.into_iter().map(convert::actor).collect();
-        Ok(Response::new(v1::TreeResponse { actors, total: page.total as u64 }))
+        let next = page.next.unwrap_or_default();
+        Ok(Response::new(v1::TreeResponse { actors, total: page.total as u64, next }))
     }
 
     async fn view(&self, request: Request<v1::ViewRequest>) -> Result<Response<v1::ViewResponse>, Status> {
@@ -87,7 +89,9 @@ impl v1::actors_server::Actors for Door {
             state: b.state.unwrap_or_default(),
             failures: b.failures,
             trips: b.trips,
-            opened_at_us: b.opened_us,
+            opened_at_us: b
+                .opened_at
+                .and_then(|at| Some(chrono::DateTime::parse_from_rfc3339(&at).ok()?.timestamp_micros())),
             runs: b.runs,
         });
         Ok(Response::new(v1::ListBreakersResponse { breakers: breakers.collect() }))
@@ -107,6 +111,7 @@ impl v1::actors_server::Actors for Door {
 struct Watcher {
     state: AppState,
     wanted: v1::WatchRequest,
+    limit: u32,
     ticks: Interval,
     closing: watch::Receiver<bool>,
     until: Instant,
@@ -127,6 +132,7 @@ impl Watcher {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self {
             state: state.clone(),
+            limit: page::ACTORS.of_number(wanted.limit)?,
             wanted,
             ticks,
             closing: state.doors.closing(),
@@ -156,7 +162,7 @@ impl Watcher {
     }
 
     fn look(&mut self) -> v1::TreeChange {
-        let page = TreePage::of(&self.state.kernel, &self.wanted.under, self.wanted.limit as usize);
+        let page = TreePage::of(&self.state.kernel, &self.wanted.under, "", self.limit);
         let now: BTreeMap<String, v1::Actor> =
             page.actors.into_iter().map(convert::actor).map(|a| (a.path.clone(), a)).collect();
         let changed = now.iter().filter(|(path, actor)| self.known.get(*path) != Some(actor));

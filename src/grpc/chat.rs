@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, convert, refused, v1};
 use crate::{
-    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, Wish, history, page_limit, submission},
+    door::{Feed, FeedItem, FeedWish, HistoryMessage, Message, Where, Wish, history, page, submission},
     error::Fault,
 };
 
@@ -69,12 +69,12 @@ impl v1::chat_server::Chat for Door {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
-        let before = Some(Seq(wanted.before_seq)).filter(|s| s.0 > 0);
-        let limit = page_limit(wanted.limit, 50, 200) as usize;
+        let before = page::place(Some(&wanted.next)).map_err(refused)?.map(Seq);
+        let limit = page::MESSAGES.of_number(wanted.limit).map_err(refused)? as usize;
         let page = history(&self.state, &caller, conversation, before, limit).await.map_err(refused)?;
         Ok(Response::new(v1::HistoryResponse {
             messages: page.messages.into_iter().map(message).collect(),
-            next_before_seq: page.next_before.map(|s| s.0),
+            next: page.next_before.map(|seq| seq.to_string()).unwrap_or_default(),
         }))
     }
 }

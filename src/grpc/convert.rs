@@ -13,7 +13,10 @@ use annie_core::{
 use tonic::Status;
 
 use super::{refused, v1};
-use crate::{door::FeedItem, error::Fault};
+use crate::{
+    door::{FeedItem, page, shown_event},
+    error::Fault,
+};
 
 /// An id out of a field.
 pub fn id<T: FromStr<Err = IdError>>(field: &'static str, text: &str) -> Result<T, Status> {
@@ -84,9 +87,9 @@ pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
     }
 }
 
-/// Before which instant; 0 is now.
-pub const fn before(us: i64) -> Micros {
-    Micros(if us == 0 { i64::MAX } else { us })
+/// From which instant on backwards a page of rows is: what an earlier page said, or now.
+pub fn before(next: &str) -> Result<Micros, Status> {
+    Ok(Micros(page::place(Some(next)).map_err(refused)?.unwrap_or(i64::MAX)))
 }
 
 pub fn task(row: TaskRow) -> v1::Task {
@@ -114,7 +117,7 @@ pub fn event(event: &Event) -> v1::Event {
         task_id: event.task.to_string(),
         agent: event.agent.to_string(),
         kind: event.body.kind().to_owned(),
-        json: serde_json::to_string(event).unwrap_or_default(),
+        json: shown_event(event).to_string(),
     }
 }
 

@@ -4,7 +4,7 @@ use annie_core::ids::Seq;
 use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, chat::items, convert, refused, v1};
-use crate::door::{Feed, FeedWish, page_limit};
+use crate::door::{Feed, FeedWish, page};
 
 #[tonic::async_trait]
 impl v1::events_server::Events for Door {
@@ -12,11 +12,11 @@ impl v1::events_server::Events for Door {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
         let conversation = convert::id("conversation_id", &wanted.conversation_id)?;
-        let limit = page_limit(wanted.limit, 100, annie_actors::PAGE_MAX);
-        let kernel = &self.state.kernel;
-        let events =
-            kernel.events(caller.scope(), conversation, Seq(wanted.after_seq), limit).await.map_err(refused)?;
-        Ok(Response::new(v1::ListEventsResponse { events: events.iter().map(convert::event).collect() }))
+        let limit = page::EVENTS.of_number(wanted.limit).map_err(refused)?;
+        let after = Seq(page::place(Some(&wanted.next)).map_err(refused)?.unwrap_or(wanted.after_seq));
+        let events = self.state.kernel.events(caller.scope(), conversation, after, limit).await.map_err(refused)?;
+        let next = page::next_of(&events, limit, |event| event.seq.0).unwrap_or_default();
+        Ok(Response::new(v1::ListEventsResponse { events: events.iter().map(convert::event).collect(), next }))
     }
 
     type FollowStream = Streamed<v1::StreamItem>;

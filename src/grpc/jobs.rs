@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
 use crate::{
-    door::{page_limit, resume_conversation, set_priority, told},
+    door::{page, resume_conversation, set_priority, told},
     error::Fault,
 };
 
@@ -36,10 +36,11 @@ impl v1::jobs_server::Jobs for Door {
     async fn list(&self, request: Request<v1::ListTasksRequest>) -> Result<Response<v1::ListTasksResponse>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
-        let before = convert::before(wanted.before_us);
-        let limit = page_limit(wanted.limit, 50, annie_actors::PAGE_MAX);
+        let before = convert::before(&wanted.next)?;
+        let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let rows = self.state.kernel.tasks(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        Ok(Response::new(v1::ListTasksResponse { tasks: rows.into_iter().map(convert::task).collect() }))
+        let next = page::next_of(&rows, limit, |row| row.received_at.0).unwrap_or_default();
+        Ok(Response::new(v1::ListTasksResponse { tasks: rows.into_iter().map(convert::task).collect(), next }))
     }
 
     async fn cancel(

@@ -1,10 +1,19 @@
 //! `annie.v1.DeadLetters`: what failed in every way that was tried.
 
-use annie_core::{letter::LetterState, ports::LetterRow};
+use annie_actors::{ManyDone, ManyLetters};
+use annie_core::{
+    letter::LetterState,
+    ports::{LetterFilter, LetterRow},
+    time::Micros,
+};
 use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
-use crate::{door::page_limit, error::Fault};
+use crate::{
+    auth::Caller,
+    door::{page, scope_of},
+    error::Fault,
+};
 
 #[tonic::async_trait]
 impl v1::dead_letters_server::DeadLetters for Door {
@@ -14,10 +23,22 @@ impl v1::dead_letters_server::DeadLetters for Door {
     ) -> Result<Response<v1::ListLettersResponse>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
-        let limit = page_limit(wanted.limit, 50, annie_actors::PAGE_MAX);
-        let (state, before) = (state_from(wanted.state)?, convert::before(wanted.before_us));
-        let rows = self.state.kernel.letters(caller.scope(), state, before, limit).await.map_err(refused)?;
-        Ok(Response::new(v1::ListLettersResponse { dead_letters: rows.into_iter().map(letter).collect() }))
+        let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
+        let before = convert::before(&wanted.next)?;
+        let scope = scope_of(&caller, Some(&wanted.user)).map_err(refused)?;
+        let filter = LetterFilter {
+            state: state_from(wanted.state)?,
+            code: Some(wanted.error).filter(|code| !code.is_empty()),
+            class: convert::priority(wanted.priority)?,
+            failed_from: wanted.failed_from_us.map(Micros),
+            failed_before: wanted.failed_before_us.map(Micros),
+        };
+        let kernel = &self.state.kernel;
+        let total = kernel.count_letters(scope.clone(), filter.clone()).await.map_err(refused)?;
+        let rows = kernel.letters(scope, filter, before, limit).await.map_err(refused)?;
+        let next = page::next_of(&rows, limit, |row| row.failed_at.0).unwrap_or_default();
+        let dead_letters = rows.into_iter().map(letter).collect();
+        Ok(Response::new(v1::ListLettersResponse { dead_letters, next, total }))
     }
 
     async fn get(&self, request: Request<v1::GetLetterRequest>) -> Result<Response<v1::WholeLetter>, Status> {
@@ -48,6 +69,48 @@ impl v1::dead_letters_server::DeadLetters for Door {
         let discarded = self.state.kernel.discard_letter(caller.scope(), id, &caller.name()).await.map_err(refused)?;
         Ok(Response::new(v1::DiscardLetterResponse { discarded }))
     }
+
+    async fn retry_many(
+        &self,
+        request: Request<v1::ManyLettersRequest>,
+    ) -> Result<Response<v1::ManyLettersResponse>, Status> {
+        let caller = caller(&request)?;
+        let wish = many(&caller, request.into_inner())?;
+        let done = self.state.kernel.retry_letters(wish, &caller.name()).await.map_err(refused)?;
+        Ok(Response::new(many_done(done)))
+    }
+
+    async fn discard_many(
+        &self,
+        request: Request<v1::ManyLettersRequest>,
+    ) -> Result<Response<v1::ManyLettersResponse>, Status> {
+        let caller = caller(&request)?;
+        let wish = many(&caller, request.into_inner())?;
+        let done = self.state.kernel.discard_letters(wish, &caller.name()).await.map_err(refused)?;
+        Ok(Response::new(many_done(done)))
+    }
+}
+
+fn many(caller: &Caller, wanted: v1::ManyLettersRequest) -> Result<ManyLetters, Status> {
+    let filter = LetterFilter {
+        state: None,
+        code: Some(wanted.error).filter(|code| !code.is_empty()),
+        class: convert::priority(wanted.priority)?,
+        failed_from: wanted.failed_from_us.map(Micros),
+        failed_before: wanted.failed_before_us.map(Micros),
+    };
+    Ok(ManyLetters {
+        scope: scope_of(caller, Some(&wanted.user)).map_err(refused)?,
+        filter,
+        limit: page::BULK.of_number(wanted.limit).map_err(refused)?,
+        is_confirmed: wanted.confirmed,
+    })
+}
+
+fn many_done(many: ManyDone) -> v1::ManyLettersResponse {
+    let ManyDone { matching, done, left, stopped, tasks } = many;
+    let task_ids = tasks.iter().map(ToString::to_string).collect();
+    v1::ManyLettersResponse { matching, done, left, stopped: stopped.unwrap_or_default(), task_ids }
 }
 
 fn state_from(number: i32) -> Result<Option<LetterState>, Status> {

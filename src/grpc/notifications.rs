@@ -5,7 +5,7 @@ use futures_util::stream;
 use tonic::{Request, Response, Status};
 
 use super::{Door, Streamed, caller, convert, refused, v1};
-use crate::door::{NoticeFeed, NoticeItem, page_limit};
+use crate::door::{NoticeFeed, NoticeItem, page};
 
 #[tonic::async_trait]
 impl v1::notifications_server::Notifications for Door {
@@ -15,9 +15,11 @@ impl v1::notifications_server::Notifications for Door {
     ) -> Result<Response<v1::ListNotificationsResponse>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
-        let limit = page_limit(wanted.limit, 50, annie_actors::PAGE_MAX);
-        let told = self.state.kernel.notifications(&caller.user, wanted.after, limit).await.map_err(refused)?;
-        Ok(Response::new(v1::ListNotificationsResponse { notifications: told.into_iter().map(notice).collect() }))
+        let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
+        let after = page::place(Some(&wanted.next)).map_err(refused)?.unwrap_or(wanted.after);
+        let told = self.state.kernel.notifications(&caller.user, after, limit).await.map_err(refused)?;
+        let next = page::next_of(&told, limit, |told| told.id).unwrap_or_default();
+        Ok(Response::new(v1::ListNotificationsResponse { notifications: told.into_iter().map(notice).collect(), next }))
     }
 
     type FollowStream = Streamed<v1::Notification>;

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
 use crate::{
-    door::page_limit,
+    door::page,
     error::{Code, Fault},
 };
 
@@ -19,10 +19,11 @@ impl v1::operations_server::Operations for Door {
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
         let caller = caller(&request)?;
         let wanted = request.into_inner();
-        let limit = page_limit(wanted.limit, 50, annie_actors::PAGE_MAX);
-        let before = convert::before(wanted.before_us);
+        let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
+        let before = convert::before(&wanted.next)?;
         let rows = self.state.kernel.operations(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        Ok(Response::new(v1::ListOperationsResponse { operations: rows.into_iter().map(operation).collect() }))
+        let next = page::next_of(&rows, limit, |row| row.opened_at.0).unwrap_or_default();
+        Ok(Response::new(v1::ListOperationsResponse { operations: rows.into_iter().map(operation).collect(), next }))
     }
 
     async fn get(&self, request: Request<v1::GetOperationRequest>) -> Result<Response<v1::Operation>, Status> {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, Target, TreePage, actor_path, operate_actor},
+    door::{AppState, Target, TreePage, actor_path, operate_actor, page},
     error::Fault,
 };
 
@@ -25,6 +25,9 @@ pub struct Tree {
     actors: Vec<NodeInfo>,
     /// How many there are, whether or not they fitted.
     total: usize,
+    /// Ask again with this as `next` for the rest; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -33,8 +36,11 @@ pub struct Tree {
 pub struct TreeArgs {
     /// Only what stands here or below.
     under: Option<String>,
-    /// 1 to 5000; 1000 by default.
-    limit: Option<usize>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    next: Option<String>,
+    /// How many at most; 1000 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 5000)]
+    limit: Option<String>,
 }
 
 /// The tree.
@@ -42,9 +48,12 @@ pub struct TreeArgs {
     get, path = "/api/v1/actors", tag = "operations", params(TreeArgs),
     responses((status = 200, body = Tree), (status = "default", body = Problem, description = "A problem"))
 )]
-pub async fn list_actors(State(state): State<AppState>, Args(args): Args<TreeArgs>) -> Json<Tree> {
-    let page = TreePage::of(&state.kernel, args.under.as_deref().unwrap_or_default(), args.limit.unwrap_or(0));
-    Json(Tree { actors: page.actors, total: page.total })
+pub async fn list_actors(State(state): State<AppState>, Args(args): Args<TreeArgs>) -> Result<Json<Tree>, Fault> {
+    let limit = page::ACTORS.of_text(args.limit.as_deref())?;
+    let after = args.next.as_deref().unwrap_or_default();
+    let under = args.under.as_deref().unwrap_or_default();
+    let TreePage { actors, total, next } = TreePage::of(&state.kernel, under, after, limit);
+    Ok(Json(Tree { actors, total, next }))
 }
 
 /// One actor and what it says of itself.

@@ -1,12 +1,12 @@
 //! Conversations: lists, what was said, the log as it is, and the way out of quarantine.
 
 use annie_core::{
-    event::Event,
     ids::{ConversationId, Seq, TaskId},
     ports::{ConversationRow, TaskState},
 };
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
@@ -16,12 +16,9 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AgentLine, AppState, HistoryMessage, SkillLine, history, page_limit},
+    door::{AgentLine, AppState, HistoryMessage, SkillLine, history, page, shown_event},
     error::Fault,
 };
-
-/// Messages on a page at most.
-const MESSAGES_MAX: u32 = 200;
 
 /// A conversation.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,8 +33,6 @@ pub struct Conversation {
     created_at: String,
     /// RFC 3339.
     updated_at: String,
-    /// For `before` of the next page.
-    updated_us: i64,
 }
 
 impl From<ConversationRow> for Conversation {
@@ -48,7 +43,6 @@ impl From<ConversationRow> for Conversation {
             last_seq: row.last_seq.0,
             created_at: row.created_at.to_string(),
             updated_at: row.updated_at.to_string(),
-            updated_us: row.updated_at.0,
         }
     }
 }
@@ -57,16 +51,21 @@ impl From<ConversationRow> for Conversation {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Conversations {
     conversations: Vec<Conversation>,
+    /// Ask again with this as `next` for the rest; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// Only those before this instant, in microseconds.
-    before: Option<i64>,
-    /// 1 to 500; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
     /// Those of stateless calls too, to which nobody comes back.
     #[serde(default)]
     stateless: bool,
@@ -82,9 +81,10 @@ pub async fn list_conversations(
     caller: Caller,
     Args(page): Args<Page>,
 ) -> Result<Json<Conversations>, Fault> {
-    let (before, limit) = page_of(page.before, page.limit);
+    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.conversations(caller.scope(), before, limit, page.stateless).await?;
-    Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect() }))
+    let next = page::next_of(&rows, limit, |row| row.updated_at.0);
+    Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect(), next }))
 }
 
 /// One conversation.
@@ -176,19 +176,21 @@ impl From<HistoryMessage> for ChatMessage {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Messages {
     messages: Vec<ChatMessage>,
-    /// Ask again with this as `before` for older ones.
+    /// Ask again with this as `next` for the rest; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_before: Option<u64>,
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct MessagesPage {
-    /// Only messages before this place.
-    before: Option<u64>,
-    /// 1 to 200; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+    limit: Option<String>,
 }
 
 /// What was said in a conversation, the newest page first.
@@ -202,10 +204,11 @@ pub async fn get_messages(
     Id(id): Id<ConversationId>,
     Args(page): Args<MessagesPage>,
 ) -> Result<Json<Messages>, Fault> {
-    let limit = page_limit(page.limit.unwrap_or(0), 50, MESSAGES_MAX);
-    let found = history(&state, &caller, id, page.before.map(Seq), limit as usize).await?;
+    let limit = page::MESSAGES.of_text(page.limit.as_deref())?;
+    let before = page::place(page.next.as_deref())?.map(Seq);
+    let found = history(&state, &caller, id, before, limit as usize).await?;
     let messages = found.messages.into_iter().map(Into::into).collect();
-    Ok(Json(Messages { messages, next_before: found.next_before.map(|s| s.0) }))
+    Ok(Json(Messages { messages, next: found.next_before.map(|seq| seq.to_string()) }))
 }
 
 /// A piece of a log.
@@ -213,20 +216,24 @@ pub async fn get_messages(
 pub struct Events {
     /// Oldest first; `kind` says what the other fields are.
     #[schema(value_type = Vec<schema::Event>)]
-    events: Vec<Event>,
-    /// Ask again with this as `after`; absent at the end.
+    events: Vec<Value>,
+    /// Ask again with this as `next` for the rest; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_after: Option<u64>,
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventsPage {
-    /// The last place that you have.
+    /// The last place that you have; `next` goes on from where an earlier page ended.
     after: Option<u64>,
-    /// 1 to 500; 100 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 100 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
 }
 
 /// The log of a conversation as it is.
@@ -240,11 +247,11 @@ pub async fn get_events(
     Id(id): Id<ConversationId>,
     Args(page): Args<EventsPage>,
 ) -> Result<Json<Events>, Fault> {
-    let limit = page_limit(page.limit.unwrap_or(0), 100, annie_actors::PAGE_MAX);
-    let events = state.kernel.events(caller.scope(), id, Seq(page.after.unwrap_or(0)), limit).await?;
-    let full = events.len() >= limit as usize;
-    let next_after = events.last().map(|e| e.seq.0).filter(|_| full);
-    Ok(Json(Events { events, next_after }))
+    let limit = page::EVENTS.of_text(page.limit.as_deref())?;
+    let after = page::place(page.next.as_deref())?.or(page.after).unwrap_or(0);
+    let events = state.kernel.events(caller.scope(), id, Seq(after), limit).await?;
+    let next = page::next_of(&events, limit, |event| event.seq.0);
+    Ok(Json(Events { events: events.iter().map(shown_event).collect(), next }))
 }
 
 /// Take a conversation out of quarantine; with the scope `ops:control` also another user's.

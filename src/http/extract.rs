@@ -3,7 +3,6 @@
 
 use std::{str::FromStr, time::Duration};
 
-use annie_actors::PAGE_MAX;
 use annie_core::time::Micros;
 use axum::{
     body::to_bytes,
@@ -18,7 +17,7 @@ use serde_json::Number;
 
 use crate::{
     auth::Caller,
-    door::{AppState, page_limit},
+    door::{AppState, page},
     error::{Code, Fault},
 };
 
@@ -185,9 +184,13 @@ fn wrong_query(said: &str) -> Fault {
     }
 }
 
-/// A page of things that are listed by time: before which instant, and how many. 50 unless said otherwise.
-pub fn page_of(before: Option<i64>, limit: Option<u32>) -> (Micros, u32) {
-    (Micros(before.unwrap_or(i64::MAX)), page_limit(limit.unwrap_or(0), 50, PAGE_MAX))
+/// A page of things that are listed by time, newest first: from which instant on backwards, and how many.
+///
+/// # Errors
+/// If `next` is none, or `limit` is out of its range.
+pub fn page_of(next: Option<&str>, limit: Option<&str>) -> Result<(Micros, u32), Fault> {
+    let before = page::place::<i64>(next)?.unwrap_or(i64::MAX);
+    Ok((Micros(before), page::ROWS.of_text(limit)?))
 }
 
 /// The one parameter of the path, as an id.

@@ -1,22 +1,28 @@
 //! Dead letters: work that failed in every way that was tried, kept to be tried again.
 
+use annie_actors::{ManyDone, ManyLetters};
 use annie_core::{
-    event::{Event, Priority},
+    event::Priority,
     ids::{ConversationId, TaskId},
     letter::LetterState,
     ports::LetterRow,
 };
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Id, page_of},
+    extract::{Args, Body, Id, page_of, whole_option},
     messages::Accepted,
     problem::Problem,
     schema,
 };
-use crate::{auth::Caller, door::AppState, error::Fault};
+use crate::{
+    auth::Caller,
+    door::{AppState, LetterWish, page, scope_of, shown_event},
+    error::Fault,
+};
 
 /// A dead letter.
 #[derive(Debug, Serialize, ToSchema)]
@@ -52,8 +58,6 @@ pub struct DeadLetter {
     retried_by: Option<TaskId>,
     /// RFC 3339.
     failed_at: String,
-    /// For `before` of the next page.
-    failed_us: i64,
     /// When its state last changed, RFC 3339.
     changed_at: String,
 }
@@ -74,7 +78,6 @@ impl From<LetterRow> for DeadLetter {
             retry_at: row.letter.retry_at.map(|at| at.to_string()),
             retried_by: row.retried_by,
             failed_at: row.failed_at.to_string(),
-            failed_us: row.failed_at.0,
             changed_at: row.changed_at.to_string(),
         }
     }
@@ -84,6 +87,11 @@ impl From<LetterRow> for DeadLetter {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct DeadLetters {
     dead_letters: Vec<DeadLetter>,
+    /// How many there are, on this page and all others.
+    total: u64,
+    /// Ask again with this as `next` for the rest; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -93,10 +101,26 @@ pub struct LettersPage {
     /// Only those in this state: `waiting`, `retried`, `discarded` or `archived`.
     #[param(value_type = Option<schema::LetterState>)]
     state: Option<LetterState>,
-    /// Only those that failed before this instant, in microseconds.
-    before: Option<i64>,
-    /// 1 to 500; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// Only those that failed with this code.
+    error: Option<String>,
+    /// Only those of this class.
+    #[param(value_type = Option<schema::Priority>)]
+    priority: Option<Priority>,
+    /// Only this user's; another user than your own takes the scope `impersonate`.
+    #[param(value_type = Option<schema::UserId>)]
+    user: Option<String>,
+    /// Only those that failed at this instant or later, RFC 3339.
+    #[param(format = DateTime)]
+    failed_from: Option<String>,
+    /// Only those that failed before this instant, RFC 3339.
+    #[param(format = DateTime)]
+    failed_before: Option<String>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
 }
 
 /// Your dead letters.
@@ -109,9 +133,14 @@ pub async fn list_letters(
     caller: Caller,
     Args(page): Args<LettersPage>,
 ) -> Result<Json<DeadLetters>, Fault> {
-    let (before, limit) = page_of(page.before, page.limit);
-    let rows = state.kernel.letters(caller.scope(), page.state, before, limit).await?;
-    Ok(Json(DeadLetters { dead_letters: rows.into_iter().map(Into::into).collect() }))
+    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
+    let scope = scope_of(&caller, page.user.as_deref())?;
+    let LettersPage { state: in_state, error, priority, failed_from, failed_before, .. } = page;
+    let filter = LetterWish { state: in_state, error, priority, failed_from, failed_before }.filter()?;
+    let total = state.kernel.count_letters(scope.clone(), filter.clone()).await?;
+    let rows = state.kernel.letters(scope, filter, before, limit).await?;
+    let next = page::next_of(&rows, limit, |row| row.failed_at.0);
+    Ok(Json(DeadLetters { dead_letters: rows.into_iter().map(Into::into).collect(), total, next }))
 }
 
 /// A dead letter with everything that was tried.
@@ -126,7 +155,7 @@ pub struct WholeLetter {
     before: Vec<TaskId>,
     /// What happened in the task, oldest first; of a long one the last 500 events.
     #[schema(value_type = Vec<schema::Event>)]
-    events: Vec<Event>,
+    events: Vec<Value>,
 }
 
 /// One dead letter, with the full history of what was tried.
@@ -140,7 +169,8 @@ pub async fn get_letter(
     Id(id): Id<TaskId>,
 ) -> Result<Json<WholeLetter>, Fault> {
     let found = state.kernel.letter(caller.scope(), id).await?;
-    Ok(Json(WholeLetter { letter: found.row.into(), text: found.text, before: found.before, events: found.events }))
+    let events = found.events.iter().map(shown_event).collect();
+    Ok(Json(WholeLetter { letter: found.row.into(), text: found.text, before: found.before, events }))
 }
 
 /// Try a dead letter again now, as something that a person waits for.
@@ -175,4 +205,92 @@ pub async fn discard_letter(
 ) -> Result<Json<DiscardedLetter>, Fault> {
     let discarded = state.kernel.discard_letter(caller.scope(), id, &caller.name()).await?;
     Ok(Json(DiscardedLetter { discarded }))
+}
+
+/// Which waiting dead letters are meant: what is not given takes all of yours.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ManyLettersWish {
+    /// Only those that failed with this code.
+    error: Option<String>,
+    /// Only those of this class.
+    #[schema(value_type = Option<schema::Priority>)]
+    priority: Option<Priority>,
+    /// Only this user's; another user than your own takes the scope `impersonate`.
+    #[schema(value_type = Option<schema::UserId>)]
+    user: Option<String>,
+    /// Only those that failed at this instant or later, RFC 3339.
+    #[schema(format = DateTime)]
+    failed_from: Option<String>,
+    /// Only those that failed before this instant, RFC 3339.
+    #[schema(format = DateTime)]
+    failed_before: Option<String>,
+    /// How many at most, the newest first; 100 by default.
+    #[serde(default, deserialize_with = "whole_option")]
+    #[schema(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// Do it. Without it nothing is done, and the answer says how many are meant.
+    #[serde(default)]
+    confirmed: bool,
+}
+
+impl ManyLettersWish {
+    fn checked(self, caller: &Caller) -> Result<ManyLetters, Fault> {
+        let Self { error, priority, user, failed_from, failed_before, limit, confirmed } = self;
+        let filter = LetterWish { state: None, error, priority, failed_from, failed_before }.filter()?;
+        let limit = page::BULK.of(limit)?;
+        Ok(ManyLetters { scope: scope_of(caller, user.as_deref())?, filter, limit, is_confirmed: confirmed })
+    }
+}
+
+/// What became of many dead letters.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ManyLettersDone {
+    /// How many were meant before this call.
+    matching: u64,
+    /// How many it was done with.
+    done: u32,
+    /// How many are left.
+    left: u64,
+    /// Why it ended before its limit, as when the queue is full; absent if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<String>,
+    /// The tasks that try again.
+    #[schema(value_type = Vec<schema::TaskId>)]
+    task_ids: Vec<TaskId>,
+}
+
+impl From<ManyDone> for ManyLettersDone {
+    fn from(many: ManyDone) -> Self {
+        let ManyDone { matching, done, left, stopped, tasks } = many;
+        Self { matching, done, left, stopped, task_ids: tasks }
+    }
+}
+
+/// Try many waiting dead letters again now. Without `confirmed` they are only counted.
+#[utoipa::path(
+    post, path = "/api/v1/dead-letters/retry", tag = "jobs", request_body = ManyLettersWish,
+    responses((status = 200, body = ManyLettersDone), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn retry_letters(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(wish): Body<ManyLettersWish>,
+) -> Result<Json<ManyLettersDone>, Fault> {
+    let wish = wish.checked(&caller)?;
+    Ok(Json(state.kernel.retry_letters(wish, &caller.name()).await?.into()))
+}
+
+/// Put many waiting dead letters aside for good. Without `confirmed` they are only counted.
+#[utoipa::path(
+    post, path = "/api/v1/dead-letters/discard", tag = "jobs", request_body = ManyLettersWish,
+    responses((status = 200, body = ManyLettersDone), (status = "default", body = Problem, description = "A problem"))
+)]
+pub async fn discard_letters(
+    State(state): State<AppState>,
+    caller: Caller,
+    Body(wish): Body<ManyLettersWish>,
+) -> Result<Json<ManyLettersDone>, Fault> {
+    let wish = wish.checked(&caller)?;
+    Ok(Json(state.kernel.discard_letters(wish, &caller.name()).await?.into()))
 }

@@ -79,6 +79,8 @@ fn api() -> OpenApiRouter<AppState> {
         .routes(routes!(jobs::list_jobs))
         .routes(routes!(letters::list_letters))
         .routes(routes!(letters::get_letter))
+        .routes(routes!(letters::retry_letters))
+        .routes(routes!(letters::discard_letters))
         .routes(routes!(letters::retry_letter))
         .routes(routes!(letters::discard_letter))
         .routes(routes!(operations::list_operations))

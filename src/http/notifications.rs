@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, NoticeFeed, NoticeItem, page_limit},
+    door::{AppState, NoticeFeed, NoticeItem, page},
     error::Fault,
 };
 
@@ -52,19 +52,23 @@ impl From<Notification> for Notice {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Notices {
     notifications: Vec<Notice>,
-    /// Ask again with this as `after`; absent at the end.
+    /// Ask again with this as `next` for the rest; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_after: Option<u64>,
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct NoticesPage {
-    /// The last place that you have; 0 is the beginning.
+    /// The last place that you have; 0 is the beginning. `next` goes on from where an earlier page ended.
     after: Option<u64>,
-    /// 1 to 500; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
 }
 
 /// Your notifications.
@@ -77,11 +81,11 @@ pub async fn list_notifications(
     caller: Caller,
     Args(page): Args<NoticesPage>,
 ) -> Result<Json<Notices>, Fault> {
-    let limit = page_limit(page.limit.unwrap_or(0), 50, annie_actors::PAGE_MAX);
-    let told = state.kernel.notifications(&caller.user, page.after.unwrap_or(0), limit).await?;
-    let full = told.len() >= limit as usize;
-    let next_after = told.last().map(|n| n.id).filter(|_| full);
-    Ok(Json(Notices { notifications: told.into_iter().map(Into::into).collect(), next_after }))
+    let limit = page::ROWS.of_text(page.limit.as_deref())?;
+    let after = page::place(page.next.as_deref())?.or(page.after).unwrap_or(0);
+    let told = state.kernel.notifications(&caller.user, after, limit).await?;
+    let next = page::next_of(&told, limit, |told| told.id);
+    Ok(Json(Notices { notifications: told.into_iter().map(Into::into).collect(), next }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

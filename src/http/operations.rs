@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     auth::{Caller, bearer},
-    door::AppState,
+    door::{AppState, page},
     error::{Code, Fault},
 };
 
@@ -45,8 +45,6 @@ pub struct LongOperation {
     open: bool,
     /// RFC 3339.
     opened_at: String,
-    /// For `before` of the next page.
-    opened_us: i64,
     /// Until when its result is awaited, RFC 3339.
     expires_at: String,
     /// The task that told of its result or of its end.
@@ -67,7 +65,6 @@ impl From<OperationRow> for LongOperation {
             skill: row.skill,
             open: row.closed_by.is_none(),
             opened_at: row.opened_at.to_string(),
-            opened_us: row.opened_at.0,
             expires_at: row.expires_at.to_string(),
             closed_by: row.closed_by,
             closed_at: row.closed_at.map(|at| at.to_string()),
@@ -79,6 +76,9 @@ impl From<OperationRow> for LongOperation {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LongOperations {
     operations: Vec<LongOperation>,
+    /// Ask again with this as `next` for the rest; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -88,10 +88,12 @@ pub struct OperationsPage {
     /// Only those whose result is awaited.
     #[serde(default)]
     open: bool,
-    /// Only those started before this instant, in microseconds.
-    before: Option<i64>,
-    /// 1 to 500; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
 }
 
 /// Your long-running operations.
@@ -104,9 +106,10 @@ pub async fn list_operations(
     caller: Caller,
     Args(page): Args<OperationsPage>,
 ) -> Result<Json<LongOperations>, Fault> {
-    let (before, limit) = page_of(page.before, page.limit);
+    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.operations(caller.scope(), page.open, before, limit).await?;
-    Ok(Json(LongOperations { operations: rows.into_iter().map(Into::into).collect() }))
+    let next = page::next_of(&rows, limit, |row| row.opened_at.0);
+    Ok(Json(LongOperations { operations: rows.into_iter().map(Into::into).collect(), next }))
 }
 
 /// One operation.

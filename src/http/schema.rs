@@ -95,13 +95,13 @@ pub const VISIBLE: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*[^\\u0000-\\u0020\
 #[expect(dead_code, reason = "describes what the core writes")]
 pub struct Event {
     /// Whose log.
-    conversation: ConversationId,
+    conversation_id: ConversationId,
     /// Its place in the log, from 1 without gaps; also the `id` of the server-sent event.
     seq: u64,
-    /// Microseconds since 1970, UTC.
-    at: i64,
+    /// RFC 3339 in UTC, with microseconds.
+    at: String,
     /// Which task it belongs to.
-    task: TaskId,
+    task_id: TaskId,
     /// Which agent it is about.
     agent: String,
     /// What happened; also the `event` of the server-sent event. `answered`, `failed` and `cancelled` end a task.
@@ -113,7 +113,7 @@ pub struct Event {
 #[expect(dead_code, reason = "describes what the stream writes")]
 pub struct Draft {
     /// Which task.
-    task: TaskId,
+    task_id: TaskId,
     /// Which round of it.
     round: u32,
     /// More of the answer.
@@ -218,7 +218,7 @@ mod tests {
             body: event::EventBody::Continued { by: "ann".to_owned() },
         };
         let real = event::Event::placed(ids::ConversationId::from_uuid(uuid::Uuid::nil()), Seq(1), new);
-        let real = serde_json::to_value(real).unwrap();
+        let real = crate::door::shown_event(&real);
         let described = serde_json::to_value(Event::schema()).unwrap();
         for field in described["required"].as_array().unwrap() {
             assert!(real.get(field.as_str().unwrap()).is_some(), "{field} in {real}");

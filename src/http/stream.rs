@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{AppState, Feed, FeedItem, FeedWish},
+    door::{AppState, Feed, FeedItem, FeedWish, shown_event},
     error::Fault,
 };
 
@@ -44,7 +44,7 @@ pub struct StreamArgs {
     after: Option<u64>,
     /// Ends the stream after this task's final event.
     #[param(value_type = Option<schema::TaskId>)]
-    task: Option<String>,
+    task_id: Option<String>,
 }
 
 /// A conversation's events from a place on, then live, with drafts (`event: draft`) in between.
@@ -64,7 +64,7 @@ pub async fn stream_conversation(
     Args(args): Args<StreamArgs>,
     headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let task = args.task.map(|t| t.parse::<TaskId>().map_err(|e| Fault::from(e).at("task"))).transpose()?;
+    let task = args.task_id.map(|t| t.parse::<TaskId>().map_err(|e| Fault::from(e).at("task_id"))).transpose()?;
     let after = last_event_id(&headers, args.after)?;
     let feed = Feed::open(&state, &caller, FeedWish { conversation, after: Seq(after), task }).await?;
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("still here");
@@ -107,7 +107,7 @@ fn sent(item: &FeedItem) -> Sent {
     match item {
         FeedItem::Reset(last) => Sent::default().event("reset").data(json!({ "last_seq": last }).to_string()),
         FeedItem::Event(event) => {
-            let data = serde_json::to_string(event.as_ref()).unwrap_or_default();
+            let data = shown_event(event).to_string();
             Sent::default().id(event.seq.to_string()).event(event.body.kind()).data(data)
         }
         FeedItem::Draft { task, round, draft } => {
@@ -115,7 +115,7 @@ fn sent(item: &FeedItem) -> Sent {
                 Draft::Text(text) => ("text", text),
                 Draft::Reasoning(text) => ("reasoning", text),
             };
-            Sent::default().event("draft").data(json!({ "task": task, "round": round, what: text }).to_string())
+            Sent::default().event("draft").data(json!({ "task_id": task, "round": round, what: text }).to_string())
         }
         FeedItem::Again => Sent::default().comment("closing, come back with the last id").retry(RETRY),
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    door::{self, AppState},
+    door::{self, AppState, page},
     error::Fault,
 };
 
@@ -39,8 +39,6 @@ pub struct Task {
     title: String,
     /// RFC 3339.
     received_at: String,
-    /// For `before` of the next page.
-    received_us: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +62,6 @@ impl From<TaskRow> for Task {
             source: row.source,
             title: row.title,
             received_at: row.received_at.to_string(),
-            received_us: row.received_at.0,
             started_at: row.started_at.map(|at| at.to_string()),
             ended_at: row.ended_at.map(|at| at.to_string()),
             error,
@@ -77,6 +74,9 @@ impl From<TaskRow> for Task {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Tasks {
     tasks: Vec<Task>,
+    /// Ask again with this as `next` for the rest; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -86,10 +86,12 @@ pub struct TasksPage {
     /// Only those that have not ended.
     #[serde(default)]
     open: bool,
-    /// Only those received before this instant, in microseconds.
-    before: Option<i64>,
-    /// 1 to 500; 50 by default, and for 0.
-    limit: Option<u32>,
+    /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    next: Option<String>,
+    /// How many at most; 50 by default.
+    #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
+    limit: Option<String>,
 }
 
 /// Your tasks.
@@ -102,9 +104,10 @@ pub async fn list_tasks(
     caller: Caller,
     Args(page): Args<TasksPage>,
 ) -> Result<Json<Tasks>, Fault> {
-    let (before, limit) = page_of(page.before, page.limit);
+    let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.tasks(caller.scope(), page.open, before, limit).await?;
-    Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect() }))
+    let next = page::next_of(&rows, limit, |row| row.received_at.0);
+    Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect(), next }))
 }
 
 /// One task.

@@ -109,7 +109,7 @@ async fn check(two: &Two, reader: &Server, taken: &Taken) {
     for (conversation, tasks) in taken {
         let log = log(reader, conversation, tasks.len()).await;
         for (task, marker) in tasks {
-            let ends: Vec<&Sse> = log.iter().filter(|s| s.is_final() && s.data["task"] == **task).collect();
+            let ends: Vec<&Sse> = log.iter().filter(|s| s.is_final() && s.data["task_id"] == **task).collect();
             assert_eq!(ends.len(), 1, "{task}: {ends:?}");
             let says_done = ends[0].data["text"].as_str().is_some_and(|text| text.contains("is counted"));
             assert!(!says_done || effects.contains_key(marker), "{marker} was told as done: {:?}", ends[0]);

@@ -92,7 +92,7 @@ async fn waits_for_a_round(server: &Server, text: &str) {
     let id = task(server, text).await["id"].clone();
     eventually("it waits for a round", async || {
         let (_, queue) = server.get("/api/v1/queue").await;
-        queue["waiting"].as_array()?.iter().any(|one| one["task"] == id && one["state"] == "waiting").then_some(())
+        queue["waiting"].as_array()?.iter().any(|one| one["task_id"] == id && one["state"] == "waiting").then_some(())
     })
     .await;
 }

@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use annie_actors::{KernelError, Operation, Submission, Submitted};
+use annie_actors::{KernelError, ManyLetters, Operation, Submission, Submitted};
 use annie_core::{
     event::{Event, EventBody, Inbound, Mode, NewEvent, Priority, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::{Letter, LetterState},
     message::{ModelError, ModelErrorKind},
-    ports::{Append, Fence, LetterRow, TaskRow},
+    ports::{Append, Fence, LetterFilter, LetterRow, TaskRow},
     time::Micros,
 };
 use annie_testkit::{
@@ -144,7 +144,7 @@ async fn what_keeps_failing_is_given_up_and_its_user_is_told_once() {
     let world = parts.start().await;
     let said = fail(&world, "call the bank", Priority::Normal).await;
     let all = eventually("the last try is given up", async || {
-        let all = world.kernel.letters(own(), None, Micros(i64::MAX), 100).await.ok()?;
+        let all = world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX), 100).await.ok()?;
         let is_over =
             all.first()?.state == LetterState::Archived && all.iter().all(|l| l.state != LetterState::Waiting);
         is_over.then_some(all)
@@ -177,13 +177,16 @@ async fn what_keeps_failing_is_given_up_and_its_user_is_told_once() {
 
 #[tokio::test]
 async fn a_person_who_was_told_decides_and_a_second_wish_is_the_same_try() {
-    let Broken { parts, is_broken, clock } = Broken::new();
+    let Broken { parts, is_broken, .. } = Broken::new();
     let world = parts.start().await;
-    let said = fail(&world, "what is the weather", Priority::High).await;
-    assert_eq!(letter(&world, &said).await.letter.retry_at, None);
-    clock.set_by_ms(7 * HOUR_MS);
-    kill_keeper(&world).await;
-    looked_through(&world).await;
+    let mut asked = Submission::new(ann(), "test", "what is the weather");
+    asked.priority = Some(Priority::High);
+    let asked = world.kernel.submit(asked).await.expect("taken");
+    let failed = world.final_of(asked.conversation, asked.task).await;
+    assert!(matches!(failed, EventBody::Failed { letter: None, .. }), "a person who waits was told: {failed:?}");
+    assert_eq!(world.kernel.count_letters(own(), LetterFilter::default()).await, Ok(0));
+
+    let said = fail(&world, "research the weather", Priority::Normal).await;
     assert_eq!(letter(&world, &said).await.state, LetterState::Waiting);
 
     let bob = Scope::User(UserId::new("bob").expect("a user id"));
@@ -215,6 +218,60 @@ async fn what_is_discarded_is_never_tried_again() {
     let again = world.kernel.retry_letter(own(), said.task, "ann").await;
     assert!(matches!(again, Err(KernelError::Stale(_))), "{again:?}");
     assert_eq!(retries(&world.log(said.conversation).await), 0);
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn many_letters_are_counted_before_they_are_retried_or_discarded() {
+    let Broken { parts, is_broken, .. } = Broken::new();
+    let world = parts.start().await;
+    for text in ["research heat pumps", "research solar cells", "research wind"] {
+        fail(&world, text, Priority::Normal).await;
+    }
+    fail(&world, "sort the photos", Priority::Low).await;
+    let wish = |class, limit, is_confirmed| ManyLetters {
+        scope: own(),
+        filter: LetterFilter { class: Some(class), ..LetterFilter::default() },
+        limit,
+        is_confirmed,
+    };
+    let counted = world.kernel.retry_letters(wish(Priority::Normal, 100, false), "ann").await.expect("counted");
+    assert_eq!((counted.matching, counted.done, counted.left), (3, 0, 3), "{counted:?}");
+    is_broken.store(false, Relaxed);
+    let done = world.kernel.retry_letters(wish(Priority::Normal, 2, true), "ann").await.expect("done");
+    assert_eq!((done.matching, done.done, done.left, done.tasks.len()), (3, 2, 1, 2), "{done:?}");
+    for task in done.tasks {
+        let ended = eventually("the retry ends", async || {
+            let row = world.kernel.task(own(), task).await.ok()?;
+            row.state.is_ended().then_some(row)
+        });
+        assert_eq!(ended.await.error, None);
+    }
+    let foreign =
+        ManyLetters { scope: Scope::User(UserId::new("bob").expect("a user id")), ..wish(Priority::Low, 9, true) };
+    assert_eq!(world.kernel.discard_letters(foreign, "bob").await.expect("none").matching, 0);
+    let discarded = world.kernel.discard_letters(wish(Priority::Low, 100, true), "ann").await.expect("done");
+    assert_eq!((discarded.matching, discarded.done, discarded.left), (1, 1, 0), "{discarded:?}");
+    let all = world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX), 100).await.expect("readable");
+    let states = |state| all.iter().filter(|row| row.state == state).count();
+    use LetterState::{Discarded, Retried, Waiting};
+    assert_eq!((states(Retried), states(Discarded), states(Waiting)), (2, 1, 1));
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn retries_of_many_letters_that_fail_are_dead_letters_again() {
+    let Broken { parts, .. } = Broken::new();
+    let world = parts.start().await;
+    fail(&world, "research heat pumps", Priority::Normal).await;
+    let wish = ManyLetters { scope: own(), filter: LetterFilter::default(), limit: 100, is_confirmed: true };
+    let done = world.kernel.retry_letters(wish, "ann").await.expect("done");
+    assert_eq!(done.done, 1, "{done:?}");
+    eventually("the failed retry waits again", async || {
+        let row = world.kernel.letter(own(), done.tasks[0]).await.ok()?.row;
+        (row.state == LetterState::Waiting).then_some(())
+    })
+    .await;
     world.kernel.stop().await;
 }
 
@@ -264,7 +321,10 @@ async fn letters_that_cannot_be_sent_now_do_not_stand_in_the_way_of_others() {
         (row.state == LetterState::Retried).then_some(())
     })
     .await;
-    let waiting = world.kernel.letters(Scope::User(bob), Some(LetterState::Waiting), Micros(i64::MAX), 500).await;
+    let waiting = world
+        .kernel
+        .letters(Scope::User(bob), LetterFilter::in_state(LetterState::Waiting), Micros(i64::MAX), 500)
+        .await;
     assert!(waiting.expect("readable").len() > 100, "they wait for a place");
     world.kernel.stop().await;
 }

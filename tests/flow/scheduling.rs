@@ -237,8 +237,8 @@ async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
     let next = say(&world, "bob", "next 1", Priority::High).await;
     waiting(&world, 1).await;
     let queue = world.kernel.queue().await.expect("answered");
-    assert_eq!(queue["running"][0]["task"], running.task.to_string());
-    assert_eq!(queue["waiting"][0]["task"], next.task.to_string());
+    assert_eq!(queue["running"][0]["task_id"], running.task.to_string());
+    assert_eq!(queue["waiting"][0]["task_id"], next.task.to_string());
     assert_eq!(queue["waiting"][0]["position"], 1);
     assert!(queue["waiting"][0]["why"].as_str().is_some_and(|w| !w.is_empty()), "{queue}");
     let elsewhere = ConversationId::for_key(&ann(), "none");

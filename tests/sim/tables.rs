@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use annie_core::{
     event::{AnswerOutcome, Event, EventBody, Priority, Scope},
     ids::{Seq, TaskId},
-    ports::{Letters, Log, Operations, Outbox, Records, TaskState},
+    ports::{LetterFilter, Letters, Log, Operations, Outbox, Records, TaskState},
     time::Micros,
 };
 
@@ -111,7 +111,9 @@ fn all(town: &Town) -> Vec<String> {
     }
     rows.extend(tasks.iter().map(|task| format!("{task:?}")));
     rows.extend(now(data.conversations(Scope::Operator, ever, 10_000)).iter().map(|row| format!("{row:?}")));
-    rows.extend(now(data.letters(Scope::Operator, None, ever, 10_000)).iter().map(|row| format!("{row:?}")));
+    rows.extend(
+        now(data.letters(Scope::Operator, LetterFilter::default(), ever, 10_000)).iter().map(|row| format!("{row:?}")),
+    );
     rows.extend(now(data.operations(Scope::Operator, false, ever, 10_000)).iter().map(|row| format!("{row:?}")));
     rows.extend(now(data.outbox(10_000)).iter().map(|row| format!("{row:?}")));
     for n in 0..USERS.len() {

@@ -59,7 +59,7 @@ async fn look_at(town: &Town, Process { kernel, life }: &Process, seen: &mut BTr
     let under = (life.number, incarnation);
     let mut still = BTreeMap::new();
     for entry in queue["waiting"].as_array().into_iter().flatten() {
-        let (Some(task), Some(backend)) = (entry["task"].as_str(), entry["backend"].as_str()) else { continue };
+        let (Some(task), Some(backend)) = (entry["task_id"].as_str(), entry["backend"].as_str()) else { continue };
         if entry["priority"] != "realtime" || entry["state"] != "waiting" {
             continue;
         }
@@ -92,7 +92,7 @@ fn who_asks(town: &Town, kernel: &Kernel, task: &str) -> Vec<(String, Incarnatio
 /// The permits that are out on a backend, but for those of voice.
 fn others_out(town: &Town, queue: &Value, backend: &str) -> BTreeSet<String> {
     let is_voice = |lease: &Value| {
-        let task = lease["task"].as_str().and_then(|task| task.parse::<TaskId>().ok());
+        let task = lease["task_id"].as_str().and_then(|task| task.parse::<TaskId>().ok());
         let row = task.and_then(|task| now(town.data.task(Scope::Operator, task)));
         row.is_some_and(|row| row.priority == Priority::Realtime)
     };

@@ -177,7 +177,7 @@ impl Voice {
             (m["seq"].as_u64().unwrap_or(0), text(&m["role"]), text(&m["task_id"]), tokens)
         };
         let messages: Vec<_> = page["messages"].as_array().into_iter().flatten().map(one).collect();
-        let is_whole = page["next_before"].is_null();
+        let is_whole = page["next"].is_null();
         let down_to = if is_whole { 0 } else { messages.iter().map(|m| m.0).min().unwrap_or(0) };
         let (user, conversation) = (self.user.clone(), conversation.to_owned());
         self.around.recorder.write().reads.push(Read { user, conversation, from_us, down_to, messages });
@@ -382,7 +382,7 @@ fn take_in(room: &mut Room, block: &str) {
     room.stream.tokens.extend(tokens_in(data));
     let (Some(id), Some(kind)) = (field("id:").and_then(|id| id.parse::<u64>().ok()), field("event:")) else { return };
     let event: Value = serde_json::from_str(data).unwrap_or_default();
-    let task = event["task"].as_str().unwrap_or_default().to_owned();
+    let task = event["task_id"].as_str().unwrap_or_default().to_owned();
     if ["answered", "failed", "cancelled"].contains(&kind) && room.open.contains(&task) {
         room.open.retain(|t| *t != task);
         room.ended.push(task.clone());

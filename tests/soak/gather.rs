@@ -66,7 +66,7 @@ async fn logs(nemesis: &Nemesis, around: &Around) -> BTreeMap<String, Log> {
                 continue;
             };
             log.events.extend(page["events"].as_array().into_iter().flatten().map(event));
-            if page["next_after"].is_null() {
+            if page["next"].is_null() {
                 break;
             }
         }
@@ -78,20 +78,19 @@ async fn logs(nemesis: &Nemesis, around: &Around) -> BTreeMap<String, Log> {
 /// Learns every conversation that users have, also those that no client was told of.
 async fn learn_all(nemesis: &Nemesis, around: &Around) {
     for (user, key) in &nemesis.site.keys {
-        let mut before = i64::MAX;
+        let mut next = String::new();
         let since = Instant::now();
         while since.elapsed() < END_MAX {
-            let path = format!("/api/v1/conversations?limit=500&before={before}");
+            let path = format!("/api/v1/conversations?limit=500&next={next}");
             let Some(page) = nemesis.site.read_as(key, &path).await else {
                 pause(Duration::from_millis(20)).await;
                 continue;
             };
             let rows = page["conversations"].as_array().cloned().unwrap_or_default();
             rows.iter().filter_map(|r| r["id"].as_str()).for_each(|id| around.learn(id, user));
-            let oldest = rows.iter().filter_map(|r| r["updated_us"].as_i64()).min();
-            match oldest {
-                Some(oldest) if rows.len() >= 500 => before = oldest,
-                _ => break,
+            match page["next"].as_str() {
+                Some(more) => next = more.to_owned(),
+                None => break,
             }
         }
     }
@@ -105,7 +104,7 @@ fn event(event: &Value) -> LogEvent {
     let planned = event["calls"].as_array().into_iter().flatten().map(|c| &c["action"]);
     LogEvent {
         seq: event["seq"].as_u64().unwrap_or(0),
-        task: text(&event["task"]),
+        task: text(&event["task_id"]),
         agent: text(&event["agent"]),
         class: text(&event["priority"]),
         intent: text(&event["intent"]),

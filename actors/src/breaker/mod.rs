@@ -206,7 +206,7 @@ impl Node for CircuitBreaker {
         let row = state.row.as_ref();
         json!({
             "skill": state.args.skill, "state": row.map(|r| r.state.as_str()), "failures": row.map(|r| r.failures),
-            "trips": row.map(|r| r.trips), "opened_at": row.map(|r| r.opened_at), "runs": state.runs.len(),
+            "trips": row.map(|r| r.trips), "opened_at": row.map(|r| r.opened_at).filter(|at| at.0 > 0).map(|at| at.to_string()), "runs": state.runs.len(),
             "waiting": state.waiting.len()
         })
     }

@@ -366,8 +366,8 @@ fn view_of(turn: &Turn) -> Value {
         .collect();
     json!({
         "task": turn.task, "mode": turn.mode, "round": turn.main.round, "rounds_max": turn.main.rounds_max,
-        "priority": turn.inbound.priority, "route": turn.route, "started_at": turn.started_at,
-        "suspended": turn.suspended, "deferred_until": turn.deferral.until, "cancelled": turn.cancelled,
+        "priority": turn.inbound.priority, "route": turn.route, "started_at": turn.started_at.to_string(),
+        "suspended": turn.suspended, "deferred_until": turn.deferral.until.map(|at| at.to_string()), "cancelled": turn.cancelled,
         "crashes": turn.crashes, "agents": agents
     })
 }

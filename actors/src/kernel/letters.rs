@@ -6,7 +6,7 @@ use annie_core::{
     event::{Event, EventBody, Priority, Scope},
     ids::TaskId,
     letter::LetterState,
-    ports::LetterRow,
+    ports::{LetterFilter, LetterRow},
     time::Micros,
 };
 use serde::Serialize;
@@ -18,6 +18,37 @@ use crate::letters::{again, each_event, message_of, move_to};
 const EVENTS_MAX: usize = 500;
 /// Earlier tries that are shown.
 const BEFORE_MAX: usize = 100;
+
+/// Dead letters that one call moves at most.
+pub const LETTERS_AT_ONCE_MAX: u32 = 100;
+
+/// Which waiting dead letters a call is about.
+#[derive(Debug, Clone)]
+pub struct ManyLetters {
+    /// Whose.
+    pub scope: Scope,
+    /// Which of them; its state counts for nothing.
+    pub filter: LetterFilter,
+    /// How many at most.
+    pub limit: u32,
+    /// Without it they are only counted.
+    pub is_confirmed: bool,
+}
+
+/// What became of many dead letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ManyDone {
+    /// How many were meant before.
+    pub matching: u64,
+    /// How many it was done with.
+    pub done: u32,
+    /// How many are left.
+    pub left: u64,
+    /// Why it ended before its limit.
+    pub stopped: Option<String>,
+    /// The tasks that try again.
+    pub tasks: Vec<TaskId>,
+}
 
 /// A dead letter with the full history of what was tried.
 #[derive(Debug, Clone, Serialize)]
@@ -33,18 +64,85 @@ pub struct LetterDetail {
 }
 
 impl Kernel {
-    /// Dead letters that failed before an instant, newest first; only those in this state if one is given.
+    /// The dead letters that are meant, newest first, from an instant on backwards.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn letters(
         &self,
         scope: Scope,
-        state: Option<LetterState>,
+        filter: LetterFilter,
         before: Micros,
         limit: u32,
     ) -> Result<Vec<LetterRow>, KernelError> {
-        Ok(self.wiring.store.letters(scope, state, before, limit.clamp(1, PAGE_MAX)).await?)
+        Ok(self.wiring.store.letters(scope, filter, before, limit.clamp(1, PAGE_MAX)).await?)
+    }
+
+    /// How many dead letters are meant.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Result<u64, KernelError> {
+        Ok(self.wiring.store.count_letters(scope, filter).await?)
+    }
+
+    /// Tries the newest of the waiting letters that are meant again now, as a person does with one. It stops where the queue
+    /// takes no more: what was not tried still waits.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub async fn retry_letters(&self, wish: ManyLetters, by: &str) -> Result<ManyDone, KernelError> {
+        let mut done = ManyDone::default();
+        for row in self.many(&wish, &mut done).await? {
+            match self.retry_letter(wish.scope.clone(), row.task, by).await {
+                Ok(submitted) => {
+                    done.done += 1;
+                    done.tasks.push(submitted.task);
+                }
+                // It was moved by somebody else meanwhile.
+                Err(KernelError::Stale(_) | KernelError::NotFound(_)) => {}
+                Err(error) => {
+                    done.stopped = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        self.count_left(wish, done).await
+    }
+
+    /// Puts the newest of the waiting letters that are meant aside for good.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub async fn discard_letters(&self, wish: ManyLetters, by: &str) -> Result<ManyDone, KernelError> {
+        let mut done = ManyDone::default();
+        for row in self.many(&wish, &mut done).await? {
+            match self.discard_letter(wish.scope.clone(), row.task, by).await {
+                Ok(is_done) => done.done += u32::from(is_done),
+                Err(KernelError::NotFound(_)) => {}
+                Err(error) => {
+                    done.stopped = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        self.count_left(wish, done).await
+    }
+
+    /// The letters that one call is about: none unless it was confirmed.
+    async fn many(&self, wish: &ManyLetters, done: &mut ManyDone) -> Result<Vec<LetterRow>, KernelError> {
+        let filter = LetterFilter { state: Some(LetterState::Waiting), ..wish.filter.clone() };
+        done.matching = self.count_letters(wish.scope.clone(), filter.clone()).await?;
+        if !wish.is_confirmed {
+            return Ok(Vec::new());
+        }
+        let limit = wish.limit.clamp(1, LETTERS_AT_ONCE_MAX);
+        self.letters(wish.scope.clone(), filter, Micros(i64::MAX), limit).await
+    }
+
+    async fn count_left(&self, wish: ManyLetters, done: ManyDone) -> Result<ManyDone, KernelError> {
+        let filter = LetterFilter { state: Some(LetterState::Waiting), ..wish.filter };
+        Ok(ManyDone { left: self.count_letters(wish.scope, filter).await?, ..done })
     }
 
     /// A dead letter with everything that was tried.

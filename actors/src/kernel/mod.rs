@@ -22,7 +22,7 @@ use annie_core::{
 };
 pub use boot::{Parts, StopReason};
 pub use embed::EmbedError;
-pub use letters::LetterDetail;
+pub use letters::{LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters};
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};
 pub use operations::OperationResult;

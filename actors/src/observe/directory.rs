@@ -179,6 +179,7 @@ pub struct NodeInfo {
     /// `starting`, `running`, `stopping`, `stopped`.
     pub status: String,
     /// Since when it lives.
+    #[serde(serialize_with = "annie_core::time::rfc3339")]
     pub started_at: Micros,
     /// Messages waiting.
     pub mailbox_depth: usize,
@@ -210,6 +211,7 @@ pub struct Crash {
     /// The panic's or error's text, or `killed`.
     pub reason: String,
     /// When it was noticed.
+    #[serde(serialize_with = "annie_core::time::rfc3339")]
     pub at: Micros,
     /// The kinds of the last messages, oldest first.
     pub last_messages: Vec<&'static str>,

@@ -165,7 +165,7 @@ impl Gate {
         let holder = self.holder.as_ref();
         json!({
             "closed": self.is_closed(), "holder": holder.map(|h| &h.name), "epoch": holder.map(|h| h.epoch),
-            "until": holder.map(|h| h.until), "voices": self.voices.keys().collect::<Vec<_>>(),
+            "until": holder.map(|h| h.until.to_string()), "voices": self.voices.keys().collect::<Vec<_>>(),
             "closed_ms_total": self.closed_ms + self.closed_since.map_or(0, |since| now.since_ms(since)),
         })
     }

@@ -259,7 +259,7 @@ impl Leases {
 
     pub(super) fn list(&self) -> Vec<Value> {
         let inner = self.inner.lock();
-        let one = |l: &Lease| json!({"task": l.task, "backend": self.name(usize::from(l.backend.0)), "since": l.since});
+        let one = |l: &Lease| json!({"task_id": l.task, "backend": self.name(usize::from(l.backend.0)), "since": l.since.to_string()});
         inner.out.values().map(one).collect()
     }
 
@@ -321,7 +321,7 @@ impl Leases {
                 "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
                 "failures": post.health.row().failures, "trips": post.health.row().trips,
                 "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
-                "by_commands": post.by_commands.as_ref().map(|(at, why)| json!({"since": at, "why": why})),
+                "by_commands": post.by_commands.as_ref().map(|(at, why)| json!({"since": at.to_string(), "why": why})),
             });
             if let (Some(view), Value::Object(known)) = (view.as_object_mut(), post.known.view()) {
                 view.extend(known);

@@ -66,9 +66,9 @@ impl Outcomes {
 
     /// What operators see.
     pub fn view(&self) -> Value {
-        let error = |e: &LastError| json!({"kind": e.kind.as_str(), "detail": e.detail, "at": e.at});
+        let error = |e: &LastError| json!({"kind": e.kind.as_str(), "detail": e.detail, "at": e.at.to_string()});
         json!({
-            "failed_rounds": self.failed_rounds, "failing_since": self.failing_since,
+            "failed_rounds": self.failed_rounds, "failing_since": self.failing_since.map(|at| at.to_string()),
             "last_error": self.last_error.as_ref().map(error),
         })
     }
@@ -106,8 +106,8 @@ mod tests {
         let other = outcomes.failed(ModelErrorKind::Auth, "HTTP 401", Micros(3));
         assert_eq!(other, fails(ModelErrorKind::Auth, "HTTP 401"));
         let view = outcomes.view();
-        assert_eq!((&view["failed_rounds"], &view["failing_since"]), (&json!(3), &json!(1)));
-        assert_eq!(view["last_error"], json!({"kind": "auth", "detail": "HTTP 401", "at": 3}));
+        assert_eq!((&view["failed_rounds"], &view["failing_since"]), (&json!(3), &json!("1970-01-01T00:00:00.000Z")));
+        assert_eq!(view["last_error"], json!({"kind": "auth", "detail": "HTTP 401", "at": "1970-01-01T00:00:00.000Z"}));
         assert_eq!(outcomes.answered(), Some(Change::Recovered { failed_rounds: 3 }));
         assert!(!outcomes.is_failing());
     }

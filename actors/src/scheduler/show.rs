@@ -151,7 +151,7 @@ impl Desk {
             let asks = !entry.tickets.is_empty() && !entry.is_blocked();
             let at = rank.map(|r| r.0).or(entry.tickets.first().map(|t| t.at));
             let value = json!({
-                "task": stand.task, "state": stand.state, "priority": entry.class(), "position": stand.position,
+                "task_id": stand.task, "state": stand.state, "priority": entry.class(), "position": stand.position,
                 "effective": rank.map(|r| r.1.effective), "backend": at.map(|n| self.leases.name(n)),
                 "waited_ms": if asks { now.since_ms(entry.waiting.anchor) } else { 0 },
                 "start_in_ms": stand.start_in_ms.or(asks.then_some(stand.round_ms)),

@@ -72,7 +72,8 @@ pub struct LetterLimits {
     pub retry_after_ms: u64,
     /// From the first failure to the archive, in milliseconds.
     pub archive_after_ms: u64,
-    /// The most urgent class that is tried again by itself: who waits for an answer was told, and decides alone.
+    /// The most urgent class whose failures become dead letters and are tried again by themselves: who waits for an answer
+    /// was told, and decides alone.
     pub retry_from: Priority,
 }
 
@@ -83,6 +84,13 @@ impl Default for LetterLimits {
 }
 
 impl LetterLimits {
+    /// Whether a failure of this class becomes a dead letter: only work that nobody waits for does, and what was tried again
+    /// from a dead letter. A person who waits was told of the failure and asks again; a letter for each would bury the rest.
+    #[must_use]
+    pub fn keeps(&self, class: Priority, is_retry: bool) -> bool {
+        is_retry || class >= self.retry_from
+    }
+
     /// When a task that failed just now is tried again by itself.
     #[must_use]
     pub fn retry_at(&self, class: Priority, since: Micros, now: Micros) -> Option<Micros> {
@@ -94,6 +102,14 @@ impl LetterLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failure_of_a_waiting_person_is_no_dead_letter_and_a_retry_of_one_is() {
+        let limits = LetterLimits::default();
+        let kept = [Priority::Realtime, Priority::High, Priority::Normal, Priority::Low, Priority::Background];
+        assert_eq!(kept.map(|class| limits.keeps(class, false)), [false, false, true, true, true]);
+        assert!(limits.keeps(Priority::High, true));
+    }
 
     #[test]
     fn work_that_nobody_waits_for_is_tried_again_until_its_archive_is_due() {

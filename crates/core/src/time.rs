@@ -43,6 +43,14 @@ impl Micros {
     }
 }
 
+/// For `serde(serialize_with)` of what is shown and never stored: RFC 3339 instead of a number.
+///
+/// # Errors
+/// As the serializer.
+pub fn rfc3339<S: serde::Serializer>(at: &Micros, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(at)
+}
+
 impl fmt::Display for Micros {
     /// RFC 3339 with milliseconds and `Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

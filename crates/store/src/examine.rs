@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, Seq, TaskId},
-    ports::{ConversationRow, Records, Snapshot, Store, StoreError, StoreErrorKind},
+    ports::{ConversationRow, LetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
     time::Micros,
     turn::{Conversation, STATE_VERSION},
 };
@@ -263,7 +263,9 @@ async fn read_table(store: &dyn Store, table: &str, set_aside: &BTreeSet<String>
     let rows = match table {
         "tasks" => named(store.tasks(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         "intents" => intents(store).await?,
-        "letters" => named(store.letters(all, None, FAR, ROWS_MAX).await?, |row| row.task.to_string()),
+        "letters" => {
+            named(store.letters(all, LetterFilter::default(), FAR, ROWS_MAX).await?, |row| row.task.to_string())
+        }
         "operations" => named(store.operations(all, false, FAR, ROWS_MAX).await?, |row| row.id.to_string()),
         _ => named(store.outbox(ROWS_MAX).await?, |row| row.id.to_string()),
     };

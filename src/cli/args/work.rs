@@ -9,6 +9,8 @@ use annie_core::{
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
+use super::PageArgs;
+
 /// What a message may wish besides.
 #[derive(Debug, Clone, Default, Args)]
 pub struct More {
@@ -127,25 +129,79 @@ pub enum DeadLetters {
         /// Only those in this state
         #[arg(long, value_enum)]
         state: Option<LetterStateArg>,
-        /// At most so many
-        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
+        #[command(flatten)]
+        which: LetterFilterArgs,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// One, with everything that was tried
     Show {
         /// The task that failed
         task: TaskId,
     },
-    /// Try one again now
-    Retry {
-        /// The task that failed
-        task: TaskId,
-    },
-    /// Put one aside for good
-    Discard {
-        /// The task that failed
-        task: TaskId,
-    },
+    /// Try one again now, or many waiting ones
+    Retry(OneOrManyLetters),
+    /// Put one aside for good, or many waiting ones
+    Discard(OneOrManyLetters),
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct LetterFilterArgs {
+    /// Only those that failed with this code, as `model_unavailable`
+    #[arg(long, value_name = "CODE")]
+    pub error: Option<String>,
+    /// Only those of this class
+    #[arg(long, value_enum, value_name = "CLASS")]
+    pub class: Option<ClassArg>,
+    /// Only this user's; the key must be allowed to speak for others
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only those that failed so long ago or earlier: 30m, 6h, 2d
+    #[arg(long, value_name = "AGE", value_parser = age_ms)]
+    pub older_than: Option<i64>,
+    /// Only those that failed within so long: 30m, 6h, 2d
+    #[arg(long, value_name = "AGE", value_parser = age_ms)]
+    pub newer_than: Option<i64>,
+}
+
+/// One dead letter, or those that are meant.
+#[derive(Debug, Clone, Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true)
+    .args(["task", "all", "error", "class", "user", "older_than", "newer_than"])))]
+pub struct OneOrManyLetters {
+    /// The task that failed
+    #[arg(conflicts_with_all = ["all", "error", "class", "user", "older_than", "newer_than", "limit", "yes", "dry_run"])]
+    pub task: Option<TaskId>,
+    /// All that wait, or of them those that the other flags take
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub filter: LetterFilterArgs,
+    /// At most so many, the newest first
+    #[arg(long, short = 'n', default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub limit: u32,
+    /// Do not ask back
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    /// Only say how many are meant
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+}
+
+/// A length of time such as `30m`, in milliseconds.
+fn age_ms(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is no age: write a number and s, m, h or d, as 30m or 2d");
+    let at = text.len().checked_sub(1).filter(|at| text.is_char_boundary(*at)).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(at);
+    let unit_ms = match unit {
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    number.parse::<u32>().map(|number| i64::from(number) * unit_ms).map_err(|_| wrong())
 }
 
 /// Where a dead letter stands.
@@ -180,9 +236,8 @@ pub enum Operations {
         /// Only those whose result is awaited
         #[arg(long)]
         open: bool,
-        /// At most so many
-        #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
-        limit: u32,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// One of them
     Show {

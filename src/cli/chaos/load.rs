@@ -201,7 +201,7 @@ impl Load<'_> {
     async fn log_with_ends(&self, user: u32, conversation: &str, tasks: &BTreeSet<&str>, until: Instant) -> Vec<Value> {
         loop {
             let log = self.log(user, conversation).await;
-            let ended = log.iter().filter(|e| is_end(e)).filter_map(|e| e["task"].as_str());
+            let ended = log.iter().filter(|e| is_end(e)).filter_map(|e| e["task_id"].as_str());
             let ended: BTreeSet<&str> = ended.collect();
             if tasks.iter().all(|task| ended.contains(task)) || Instant::now() >= until {
                 return log;
@@ -238,7 +238,7 @@ fn judge(log: &[Value], conversation: &str, messages: &[&Sent], found: &mut Foun
         found.gaps.push(conversation.to_owned());
     }
     for one in messages {
-        let ends: Vec<&Value> = log.iter().filter(|e| is_end(e) && e["task"] == one.task.as_str()).collect();
+        let ends: Vec<&Value> = log.iter().filter(|e| is_end(e) && e["task_id"] == one.task.as_str()).collect();
         match ends.as_slice() {
             [] => found.lost.push(one.marker.clone()),
             [end] if end["kind"] == "answered" => {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn event(seq: u64, task: &str, kind: &str, text: &str) -> Value {
-        json!({"seq": seq, "task": task, "kind": kind, "text": text})
+        json!({"seq": seq, "task_id": task, "kind": kind, "text": text})
     }
 
     #[test]

@@ -120,7 +120,7 @@ async fn the_queue_and_its_gate_are_shown_closed_and_opened() {
         let task = desk.leaves(&["what is due?"]).await;
         let waits = async || {
             let queue = desk.json(&["queue"]).await;
-            queue["waiting"].as_array().unwrap().iter().any(|one| one["task"] == task.as_str())
+            queue["waiting"].as_array().unwrap().iter().any(|one| one["task_id"] == task.as_str())
         };
         while !waits().await {
             tokio::task::yield_now().await;
@@ -169,9 +169,15 @@ async fn an_operation_is_listed_finished_by_its_key_and_then_told() {
 async fn dead_letters_are_listed_shown_tried_again_and_put_aside() {
     let data = tempfile::tempdir().unwrap();
     let nobody = [("OPENAI_BASE_URL", "http://127.0.0.1:1/v1"), ("ANNIE_MODEL", "away"), ("OPENAI_API_KEY", "sk-x")];
-    with_server_of(data.path(), &nobody, async |url| {
+    let hasty = [
+        ("ANNIE__TURN__DEFER_MS", "5"),
+        ("ANNIE__BACKEND__0__RETRIES_MAX", "0"),
+        ("ANNIE__BREAKER__FAILURES_MAX", "1000"),
+    ];
+    with_server_of(data.path(), &[&nobody[..], &hasty[..]].concat(), async |url| {
         let desk = Desk::at(url);
-        let failed = annie(desk.folder.path(), &["--url", &desk.url, "ask", "--new", "hello"]).await;
+        let failed =
+            annie(desk.folder.path(), &["--url", &desk.url, "ask", "--new", "--priority", "normal", "hello"]).await;
         assert_eq!(failed.done.unwrap_err().exit, Exit::Failure, "{}", failed.out);
         let list = desk.json(&["dlq", "list", "--state", "waiting"]).await;
         let task = list["dead_letters"][0]["task_id"].as_str().unwrap_or_else(|| panic!("{list}"));
@@ -180,6 +186,20 @@ async fn dead_letters_are_listed_shown_tried_again_and_put_aside() {
         assert!(desk.says(&["dlq", "retry", task]).await.contains("it is tried again, as task_"));
         assert!(desk.says(&["dlq", "retry", task]).await.contains("being tried again already"));
         assert!(desk.says(&["dlq", "discard", task]).await.contains("did not wait"));
+        let all = ["dlq", "discard", "--all", "--error", "model_unavailable"];
+        let counted = desk.says(&[&all[..], &["--dry-run"]].concat()).await;
+        assert!(counted.contains("waiting dead letters match; nothing was done"), "{counted}");
+        for text in ["one", "two", "three"] {
+            let args = ["--url", &desk.url, "ask", "--new", "--priority", "normal", text];
+            assert_eq!(annie(desk.folder.path(), &args).await.done.unwrap_err().exit, Exit::Failure);
+        }
+        let list =
+            annie(desk.folder.path(), &["--url", &desk.url, "dlq", "list", "-n", "1", "--state", "waiting"]).await;
+        assert!(list.err.contains("1 of ") && list.err.contains("the rest with --next "), "{}", list.err);
+        let unasked = annie(desk.folder.path(), &[&["--url", &desk.url], &all[..]].concat()).await;
+        assert_eq!(unasked.done.unwrap_err().exit, Exit::Usage, "no terminal, no --yes: {}", unasked.err);
+        let done = desk.says(&[&all[..], &["--yes", "--limit", "2", "--newer-than", "1h"]].concat()).await;
+        assert!(done.starts_with("2 of ") && done.contains("put aside"), "{done}");
         let gone = annie(desk.folder.path(), &["--url", &desk.url, "dlq", "list", "--state", "archived"]).await;
         assert!(gone.err.contains("no dead letters"), "{}", gone.err);
     })

@@ -126,10 +126,11 @@ async fn the_history_shows_who_worked_for_an_answer_and_pages_backwards() {
         (&answer["skills"][0]["skill"], &answer["skills"][0]["status"]),
         (&json!("test.put"), &json!("success"))
     );
-    let (_, older) = server.get(&format!("/api/v1/conversations/{id}/messages?before={}", page["next_before"])).await;
-    assert_eq!((roles(&older), older.get("next_before")), (vec!["user do it".to_owned()], None));
+    let (_, older) =
+        server.get(&format!("/api/v1/conversations/{id}/messages?next={}", page["next"].as_str().unwrap())).await;
+    assert_eq!((roles(&older), older.get("next")), (vec!["user do it".to_owned()], None));
     let (_, events) = server.get(&format!("/api/v1/conversations/{id}/events?after=1&limit=2")).await;
-    assert_eq!((&events["events"][0]["kind"], &events["next_after"]), (&json!("turn_started"), &json!(3)));
+    assert_eq!((&events["events"][0]["kind"], &events["next"]), (&json!("turn_started"), &json!("3")));
     let (status, problem) = server.post(&format!("/api/v1/conversations/{id}/resume"), json!({})).await;
     assert_eq!((status, &problem["detail"]), (404, &json!("there is no such parked conversation")));
 }

@@ -81,7 +81,7 @@ async fn a_message_goes_in_and_its_stream_can_be_cut_and_resumed_anywhere() {
     assert_eq!((answer.text.as_str(), answer.agents[0].agent.as_str()), ("All is done.", "doer"));
     assert_eq!((answer.skills[0].skill.as_str(), answer.state()), ("test.put", v1::TaskState::Completed));
     let mut events = EventsClient::new(channel(&server).await);
-    let asked = v1::ListEventsRequest { conversation_id: accepted.conversation_id, after_seq: 0, limit: 2 };
+    let asked = v1::ListEventsRequest { conversation_id: accepted.conversation_id, limit: 2, ..Default::default() };
     let listed = events.list(asked).await.unwrap().into_inner().events;
     assert_eq!(listed.iter().map(|e| e.kind.as_str()).collect::<Vec<_>>(), ["received", "turn_started"]);
     assert!(listed[0].json.contains("\"kind\":\"received\""));

@@ -1,5 +1,6 @@
 //! Jobs: the list, and what is done with one, through both doors.
 
+use annie_core::message::{ModelError, ModelErrorKind};
 use annie_testkit::scripted_model::ScriptedModel;
 use serde_json::{Value, json};
 
@@ -100,4 +101,17 @@ async fn jobs_are_the_same_over_grpc() {
     }
     let odd = v1::ListJobsRequest { text: 9 };
     assert_eq!(jobs.list_jobs(odd).await.unwrap_err().code(), tonic::Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn job_that_is_put_off_after_its_model_failed_is_deferred_and_not_running() {
+    let away = || Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"));
+    let server = Server::start(ScriptedModel::new(move |_, _| away())).await;
+    let work = json!({ "text": "research heat pumps", "priority": "normal" });
+    let (_, said) = server.post("/api/v1/messages", work).await;
+    let put_off = async { while job(&server).await["status"] != "deferred" {} };
+    tokio::time::timeout(PATIENCE, put_off).await.unwrap();
+    let one = job(&server).await;
+    assert_eq!(one["task_id"], said["task_id"], "{one}");
+    assert!(one["start_in_ms"].as_u64().is_some_and(|ms| ms > 60_000), "{one}");
 }

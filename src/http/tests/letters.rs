@@ -18,7 +18,7 @@ async fn away() -> Server {
 }
 
 async fn failed(server: &Server, text: &str) -> String {
-    let said = server.say(json!({ "text": text })).await;
+    let said = server.say(json!({ "text": text, "priority": "normal" })).await;
     assert_eq!(said["status"], "failed", "{said}");
     said["task_id"].as_str().unwrap().to_owned()
 }
@@ -31,7 +31,8 @@ async fn a_letter_is_listed_read_tried_again_and_put_aside() {
     assert_eq!(list["dead_letters"].as_array().unwrap().len(), 1, "{list}");
     let newest = &list["dead_letters"][0];
     assert_eq!((&newest["task_id"], &newest["state"]), (&json!(two), &json!("waiting")), "{newest}");
-    let next = format!("/api/v1/dead-letters?before={}", newest["failed_us"]);
+    assert_eq!(list["total"], 2, "{list}");
+    let next = format!("/api/v1/dead-letters?next={}", list["next"].as_str().unwrap());
     assert_eq!(server.get(&next).await.1["dead_letters"][0]["task_id"], json!(one));
     assert_eq!(server.get("/api/v1/dead-letters?state=lost").await.0, 400);
 
@@ -53,18 +54,66 @@ async fn a_letter_is_listed_read_tried_again_and_put_aside() {
 }
 
 #[tokio::test]
+async fn letters_are_filtered_by_error_class_user_and_age_and_moved_in_bulk() {
+    let server = away().await;
+    for text in ["call Bob", "call Ann"] {
+        failed(&server, text).await;
+    }
+    let low = server.say(json!({ "text": "sort photos", "priority": "low" })).await;
+    assert_eq!(low["status"], "failed", "{low}");
+    let told = server.say(json!({ "text": "hello", "priority": "high" })).await;
+    assert_eq!(told["status"], "failed", "{told}");
+    let count = async |query: &str| {
+        let (status, list) = server.get(&format!("/api/v1/dead-letters?{query}")).await;
+        assert_eq!(status, 200, "{query}: {list}");
+        list["total"].as_u64().unwrap()
+    };
+    let now = server.state.kernel.now();
+    let (past, future) = (now.plus_ms(-3_600_000), now.plus_ms(3_600_000));
+    for (query, wanted) in [
+        (String::new(), 3),
+        ("priority=low".to_owned(), 1),
+        ("error=model_unavailable".to_owned(), 3),
+        ("error=context_overflow".to_owned(), 0),
+        (format!("failed_before={past}"), 0),
+        (format!("failed_from={past}&failed_before={future}"), 3),
+        ("user=me&state=waiting".to_owned(), 3),
+        ("user=ann".to_owned(), 0),
+    ] {
+        assert_eq!(count(&query).await, wanted, "{query}");
+    }
+    for wrong in ["failed_from=yesterday", "priority=urgent", "limit=0", "limit=501", "limit=-1", "next=x", "age=1"] {
+        assert_eq!(server.get(&format!("/api/v1/dead-letters?{wrong}")).await.0, 400, "{wrong}");
+    }
+
+    let (_, counted) = server.post("/api/v1/dead-letters/discard", json!({ "priority": "normal" })).await;
+    assert_eq!(counted, json!({ "matching": 2, "done": 0, "left": 2, "task_ids": [] }), "nothing is done unconfirmed");
+    let wish = json!({ "priority": "normal", "limit": 1, "confirmed": true });
+    let (_, done) = server.post("/api/v1/dead-letters/discard", wish).await;
+    assert_eq!(done, json!({ "matching": 2, "done": 1, "left": 1, "task_ids": [] }));
+    assert_eq!(count("state=discarded").await, 1);
+    let (_, retried) = server.post("/api/v1/dead-letters/retry", json!({ "confirmed": true })).await;
+    assert_eq!((&retried["matching"], &retried["done"]), (&json!(2), &json!(2)), "{retried}");
+    assert_eq!(retried["task_ids"].as_array().unwrap().len(), 2);
+    for wrong in [json!({ "limit": 0 }), json!({ "limit": 101 }), json!({ "limit": -1 }), json!({ "confirm": true })] {
+        assert_eq!(server.post("/api/v1/dead-letters/retry", wrong.clone()).await.0, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn a_letter_is_its_owners_alone() {
     let server = away().await;
     let scopes = [KeyScope::Chat, KeyScope::JobsRead, KeyScope::JobsControl];
     let (ann, bob) = (server.key("ann", &scopes).await, server.key("bob", &scopes).await);
     let said = server.request(Method::POST, "/api/v1/messages?wait=20").bearer_auth(&ann);
-    let (_, said) = read(said.json(&json!({ "text": "a secret" })).send().await.unwrap()).await;
+    let (_, said) = read(said.json(&json!({ "text": "a secret", "priority": "normal" })).send().await.unwrap()).await;
     let path = format!("/api/v1/dead-letters/{}", said["task_id"].as_str().unwrap());
     let get = async |key: &str, path: &str| {
         read(server.request(Method::GET, path).bearer_auth(key).send().await.unwrap()).await
     };
     assert_eq!((get(&ann, &path).await.0, get(&bob, &path).await.0), (200, 404));
-    assert_eq!(get(&bob, "/api/v1/dead-letters").await.1, json!({ "dead_letters": [] }));
+    assert_eq!(get(&bob, "/api/v1/dead-letters").await.1, json!({ "dead_letters": [], "total": 0 }));
+    assert_eq!(get(&bob, "/api/v1/dead-letters?user=ann").await.0, 403, "without the scope impersonate");
     for what in ["retry", "discard"] {
         let request = server.request(Method::POST, &format!("{path}/{what}")).bearer_auth(&bob);
         assert_eq!(request.send().await.unwrap().status(), 404, "{what}");
@@ -77,7 +126,19 @@ async fn letters_are_the_same_over_grpc() {
     let task_id = failed(&server, "call Bob").await;
     let mut letters = DeadLettersClient::connect(format!("http://{}", server.at)).await.unwrap();
     let ask = v1::ListLettersRequest { state: v1::LetterState::Waiting.into(), ..Default::default() };
-    let list = letters.list(ask).await.unwrap().into_inner().dead_letters;
+    let list = letters.list(ask).await.unwrap().into_inner();
+    assert_eq!((list.total, list.next.as_str()), (1, ""));
+    let other = v1::ListLettersRequest { error: "context_overflow".into(), ..Default::default() };
+    assert_eq!(letters.list(other).await.unwrap().into_inner().total, 0);
+    let wish = v1::ManyLettersRequest { error: "model_unavailable".into(), ..Default::default() };
+    let counted = letters.discard_many(wish.clone()).await.unwrap().into_inner();
+    assert_eq!((counted.matching, counted.done, counted.left), (1, 0, 1), "it was not confirmed");
+    let counted = letters.retry_many(wish).await.unwrap().into_inner();
+    assert_eq!((counted.matching, counted.done), (1, 0), "it was not confirmed");
+    let large = letters.list(v1::ListLettersRequest { limit: 501, ..Default::default() }).await.unwrap_err();
+    assert_eq!(large.code(), tonic::Code::InvalidArgument);
+    assert!(large.message().contains("from 1 to 500"), "{large}");
+    let list = list.dead_letters;
     assert_eq!((list.len(), &list[0].task_id, list[0].state()), (1, &task_id, v1::LetterState::Waiting));
     let whole = letters.get(v1::GetLetterRequest { task_id: task_id.clone() }).await.unwrap().into_inner();
     assert_eq!((whole.text.as_str(), whole.events.last().unwrap().kind.as_str()), ("call Bob", "failed"));

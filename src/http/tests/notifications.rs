@@ -57,9 +57,9 @@ async fn the_end_of_work_in_the_background_is_told_and_the_stream_resumes_where_
     let second = told(resumed.send().await.unwrap(), 1).await.remove(0);
     assert!(second.0 > first.0 && second.1["text"].as_str().unwrap().contains("the other"), "{second:?}");
     let (_, list) = server.get("/api/v1/notifications?limit=1").await;
-    assert_eq!((&list["notifications"][0], &list["next_after"]), (&first.1, &json!(first.0)), "{list}");
-    let (_, rest) = server.get(&format!("/api/v1/notifications?after={}&limit=0", first.0)).await;
-    assert_eq!((rest["notifications"].as_array().unwrap().len(), rest.get("next_after")), (1, None), "{rest}");
+    assert_eq!((&list["notifications"][0], &list["next"]), (&first.1, &json!(first.0.to_string())), "{list}");
+    let (_, rest) = server.get(&format!("/api/v1/notifications?next={}&limit=500", first.0)).await;
+    assert_eq!((rest["notifications"].as_array().unwrap().len(), rest.get("next")), (1, None), "{rest}");
     let odd = server.request(Method::GET, STREAM).header("last-event-id", "x");
     assert_eq!(odd.send().await.unwrap().status(), 400);
     let bob = server.key("bob", &[KeyScope::Chat]).await;

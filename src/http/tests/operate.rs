@@ -227,7 +227,9 @@ async fn a_foreign_page_and_a_foreign_name_are_turned_away() {
     let post = |name: &'static str, value: &str| {
         server.request(Method::POST, "/api/v1/messages").header(name, value).json(&json!({ "text": "x" })).send()
     };
-    assert_eq!(post("origin", "https://evil.example").await.unwrap().status(), 403);
+    let (status, foreign) = super::world::read(post("origin", "https://evil.example").await.unwrap()).await;
+    assert_eq!((status, &foreign["code"]), (403, &json!("foreign_origin")), "{foreign}");
+    assert_eq!(foreign["title"], "Foreign pages and host names are turned away", "no key is involved: {foreign}");
     assert_eq!(post("host", "evil.example").await.unwrap().status(), 403);
     assert_eq!(post("origin", &format!("http://{}", server.at)).await.unwrap().status(), 202);
     assert_eq!(post("x-forwarded-for", "192.0.2.1").await.unwrap().status(), 401, "whom a proxy brings is not local");

@@ -30,7 +30,8 @@ fn path(said: &Value, rest: &str) -> String {
 async fn a_stream_replays_the_log_and_ends_with_its_task() {
     let server = Server::start(delegating()).await;
     let said = server.say(json!({ "text": "do it" })).await;
-    let response = server.request(Method::GET, &path(&said, &format!("?task={}", said["task_id"].as_str().unwrap())));
+    let response =
+        server.request(Method::GET, &path(&said, &format!("?task_id={}", said["task_id"].as_str().unwrap())));
     let response = response.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     assert_eq!(response.headers()["x-accel-buffering"], "no");
@@ -48,7 +49,7 @@ async fn a_stream_replays_the_log_and_ends_with_its_task() {
 async fn a_client_that_comes_back_goes_on_where_it_was() {
     let server = Server::start(delegating()).await;
     let said = server.say(json!({ "text": "do it" })).await;
-    let task = format!("?task={}", said["task_id"].as_str().unwrap());
+    let task = format!("?task_id={}", said["task_id"].as_str().unwrap());
     let whole = text_until(server.request(Method::GET, &path(&said, &task)).send().await.unwrap(), |_| false).await;
     let whole = sse(&whole);
     for cut in 0..whole.len() {
@@ -90,10 +91,10 @@ async fn a_place_that_does_not_exist_is_a_reset() {
 async fn a_stream_for_a_task_of_another_conversation_is_refused() {
     let server = Server::start(echo()).await;
     let (one, two) = (server.say(json!({ "text": "one" })).await, server.say(json!({ "text": "two" })).await);
-    let (status, _) = server.get(&path(&one, &format!("?task={}", two["task_id"].as_str().unwrap()))).await;
+    let (status, _) = server.get(&path(&one, &format!("?task_id={}", two["task_id"].as_str().unwrap()))).await;
     assert_eq!(status, 404);
-    let (status, problem) = server.get(&path(&one, "?task=x")).await;
-    assert_eq!((status, &problem["field"]), (400, &json!("task")));
+    let (status, problem) = server.get(&path(&one, "?task_id=x")).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("task_id")));
 }
 
 #[tokio::test]

@@ -20,7 +20,9 @@ pub use store::{
     Store, StoreError, StoreErrorKind, TaskRow, TaskState, Todo, TodoPatch, TodoPriority, TodoQuery, TodoStatus,
     TodoSummary, Todos,
 };
-pub use work::{LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow};
+pub use work::{
+    LetterFilter, LetterRow, Letters, LettersWaiting, Notification, OperationRow, Operations, Outbox, OutboxRow,
+};
 
 /// A boxed future: what an asynchronous port returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

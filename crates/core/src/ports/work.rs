@@ -44,19 +44,55 @@ pub struct LetterRow {
     pub changed_at: Micros,
 }
 
+/// Which dead letters are meant. What is not given takes all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LetterFilter {
+    /// In this state.
+    pub state: Option<LetterState>,
+    /// That failed with this code.
+    pub code: Option<String>,
+    /// Of this class.
+    pub class: Option<Priority>,
+    /// That failed at this instant or later.
+    pub failed_from: Option<Micros>,
+    /// That failed before this instant.
+    pub failed_before: Option<Micros>,
+}
+
+impl LetterFilter {
+    /// Those in one state.
+    #[must_use]
+    pub fn in_state(state: LetterState) -> Self {
+        Self { state: Some(state), ..Self::default() }
+    }
+
+    /// Whether a letter is meant.
+    #[must_use]
+    pub fn takes(&self, row: &LetterRow) -> bool {
+        self.state.is_none_or(|state| state == row.state)
+            && self.code.as_ref().is_none_or(|code| *code == row.code)
+            && self.class.is_none_or(|class| class == row.priority)
+            && self.failed_from.is_none_or(|from| row.failed_at >= from)
+            && self.failed_before.is_none_or(|before| row.failed_at < before)
+    }
+}
+
 /// Dead letters. Pages are newest first.
 pub trait Letters: Send + Sync {
     /// One, if the scope sees it.
     fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>>;
 
-    /// Those that failed before an instant; only in this state if one is given.
+    /// Those that are meant, from an instant on backwards: `before` is where the page begins.
     fn letters(
         &self,
         scope: Scope,
-        state: Option<LetterState>,
+        filter: LetterFilter,
         before: Micros,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>>;
+
+    /// How many are meant.
+    fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Fut<'_, Result<u64, StoreError>>;
 
     /// Waiting letters whose time to be tried again has come, or that failed first before `archive_before`: oldest first.
     fn due_letters(

@@ -59,7 +59,8 @@ fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
         return None;
     }
     let reason = "it could not begin in time".to_owned();
-    let is_kept = !matches!(class, Priority::Realtime | Priority::Background);
+    let is_kept = !matches!(class, Priority::Realtime | Priority::Background)
+        && pending.letters.keeps(class, pending.inbound.retry.is_some());
     let letter = is_kept.then(|| {
         let letter = letter_of(&pending.inbound, now, &[], &reason);
         Letter { retry_at: pending.letters.retry_at(class, letter.since, now), ..letter }
@@ -104,7 +105,8 @@ impl Turn {
         let retry_at = self.limits.letters.retry_at(self.inbound.priority, letter.since, now.at);
         let letter = Letter { retry_at: retry_at.filter(|_| may_help), ..letter };
         // A stateless caller was told and decides; nobody would read the answer to a later try.
-        let letter = Some(letter).filter(|_| !self.inbound.stateless);
+        let is_kept = self.limits.letters.keeps(self.inbound.priority, self.inbound.retry.is_some());
+        let letter = Some(letter).filter(|_| is_kept && !self.inbound.stateless);
         let text = report::with_letter(&report::with_progress(text, self), letter.as_ref(), now.at);
         self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter })
     }

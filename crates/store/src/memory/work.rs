@@ -6,7 +6,7 @@ use annie_core::{
     event::Scope,
     ids::{ConversationId, OperationId, TaskId, UserId},
     letter::LetterState,
-    ports::{Fut, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
+    ports::{Fut, LetterFilter, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
     projection::Change,
     time::Micros,
 };
@@ -81,16 +81,22 @@ impl Letters for MemoryStore {
     fn letters(
         &self,
         scope: Scope,
-        state: Option<LetterState>,
+        filter: LetterFilter,
         before: Micros,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
         Box::pin(self.read("letters", move |data| {
             let seen = data.letters.values().filter(|row| scope.sees(&row.user) && row.failed_at < before);
-            let mut rows: Vec<_> = seen.filter(|row| state.is_none_or(|state| row.state == state)).cloned().collect();
+            let mut rows: Vec<_> = seen.filter(|row| filter.takes(row)).cloned().collect();
             rows.sort_by_key(|row| Reverse((row.failed_at, row.task)));
             rows.truncate(limit as usize);
             rows
+        }))
+    }
+
+    fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Fut<'_, Result<u64, StoreError>> {
+        Box::pin(self.read("count_letters", move |data| {
+            data.letters.values().filter(|row| scope.sees(&row.user) && filter.takes(row)).count() as u64
         }))
     }
 

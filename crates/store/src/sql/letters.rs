@@ -1,10 +1,10 @@
 //! Dead letters.
 
 use annie_core::{
-    event::Scope,
+    event::{Priority, Scope},
     ids::{ConversationId, TaskId},
     letter::{Letter, LetterState},
-    ports::{Fut, LetterRow, Letters, LettersWaiting, StoreError},
+    ports::{Fut, LetterFilter, LetterRow, Letters, LettersWaiting, StoreError},
     time::Micros,
 };
 
@@ -18,12 +18,20 @@ pub const LETTER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.titl
 pub const LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, l.detail, \
      l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) \
+     AND ($4 IS NULL OR l.code = $4) AND l.failed_at >= $5 AND ($6 IS NULL OR t.priority = $6) \
      ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
 pub const LETTERS_OF_USER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
-     WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) AND l.user_id = $4 \
+     WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) \
+     AND ($4 IS NULL OR l.code = $4) AND l.failed_at >= $5 AND ($6 IS NULL OR t.priority = $6) AND l.user_id = $7 \
      ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
+pub const COUNT_LETTERS: &str = "SELECT count(*) FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
+     WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
+     AND ($5 IS NULL OR t.priority = $5)";
+pub const COUNT_LETTERS_OF_USER: &str = "SELECT count(*) FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
+     WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
+     AND ($5 IS NULL OR t.priority = $5) AND l.user_id = $6";
 pub const DUE_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM (SELECT task_id FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
@@ -43,15 +51,28 @@ impl<D: Database> Letters for SqlStore<D> {
     fn letters(
         &self,
         scope: Scope,
-        state: Option<LetterState>,
+        filter: LetterFilter,
         before: Micros,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
-        let mut bound = vec![before.into(), limit.into(), Cell::maybe_word(state.map(LetterState::as_str))];
+        let mut bound: Vec<Cell> = vec![filter.failed_before.map_or(before, |at| at.min(before)).into(), limit.into()];
+        bound.extend(cells_of_filter(filter));
         let user = user_of(scope);
         let sql = if user.is_some() { LETTERS_OF_USER } else { LETTERS };
         bound.extend(user.map(Cell::Text));
         Box::pin(self.list("listing dead letters", sql, bound, letter_of))
+    }
+
+    fn count_letters(&self, scope: Scope, filter: LetterFilter) -> Fut<'_, Result<u64, StoreError>> {
+        let mut bound: Vec<Cell> = vec![filter.failed_before.unwrap_or(Micros(i64::MAX)).into()];
+        bound.extend(cells_of_filter(filter));
+        let user = user_of(scope);
+        let sql = if user.is_some() { COUNT_LETTERS_OF_USER } else { COUNT_LETTERS };
+        bound.extend(user.map(Cell::Text));
+        Box::pin(async move {
+            let count = self.one("counting dead letters", sql, bound, |row| row.count()).await?;
+            Ok(count.unwrap_or_default())
+        })
     }
 
     fn due_letters(
@@ -77,6 +98,17 @@ impl<D: Database> Letters for SqlStore<D> {
             Ok(row.unwrap_or_default())
         })
     }
+}
+
+/// State, code, earliest failure and class, as the questions bind them one after the other.
+fn cells_of_filter(filter: LetterFilter) -> [Cell; 4] {
+    let LetterFilter { state, code, class, failed_from, failed_before: _ } = filter;
+    [
+        Cell::maybe_word(state.map(LetterState::as_str)),
+        Cell::maybe_text(code),
+        failed_from.unwrap_or(Micros(i64::MIN)).into(),
+        Cell::maybe_word(class.map(Priority::as_str)),
+    ]
 }
 
 fn letter_of(row: &mut Columns<'_>) -> Result<LetterRow, StoreError> {

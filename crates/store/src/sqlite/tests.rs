@@ -26,6 +26,8 @@ async fn what_is_asked_often_uses_an_index() {
         (texts::LETTER, "PRIMARY KEY"),
         (texts::LETTERS, "letters_by_time"),
         (texts::LETTERS_OF_USER, "letters_by_user"),
+        (texts::COUNT_LETTERS, "letters_by_time"),
+        (texts::COUNT_LETTERS_OF_USER, "letters_by_user"),
         (texts::DUE_LETTERS, "letters_to_retry"),
         (texts::DUE_LETTERS, "letters_to_archive"),
         (texts::LETTERS_WAITING, "letters_to_retry"),

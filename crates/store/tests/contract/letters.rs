@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annie_core::{
     event::{Priority, Scope},
     letter::LetterState,
-    ports::{LetterRow, LettersWaiting, Store},
+    ports::{LetterFilter, LetterRow, LettersWaiting, Store},
     time::Micros,
 };
 
@@ -129,7 +129,8 @@ pub async fn letters_are_listed_newest_first_by_state(store: Arc<dyn Store>) {
     happens(&*store, 2, vec![letter_moved(task(2), LetterState::Discarded, 100)]).await;
     for scope in [of("ann"), Scope::Operator] {
         let page = async |state, before, limit| -> Vec<_> {
-            let rows = store.letters(scope.clone(), state, Micros(before), limit).await.unwrap();
+            let filter = LetterFilter { state, ..LetterFilter::default() };
+            let rows = store.letters(scope.clone(), filter, Micros(before), limit).await.unwrap();
             rows.into_iter().map(|row| row.task).collect()
         };
         assert_eq!(page(None, i64::MAX, 2).await, [4, 3].map(task));
@@ -137,6 +138,41 @@ pub async fn letters_are_listed_newest_first_by_state(store: Arc<dyn Store>) {
         assert_eq!(page(Some(LetterState::Waiting), i64::MAX, 9).await, [4, 3, 1].map(task));
         assert_eq!(page(Some(LetterState::Discarded), i64::MAX, 9).await, [task(2)]);
         assert_eq!(page(Some(LetterState::Retried), i64::MAX, 9).await, []);
+    }
+}
+
+pub async fn letters_are_filtered_and_counted_by_error_class_and_age(store: Arc<dyn Store>) {
+    for n in 1..=4 {
+        dead(&*store, n, 5, None, 10 * n as i64).await;
+    }
+    let epoch = opened(&*store, conversation(5), "ann", task(5), 1).await;
+    let code = annie_core::event::EventBody::Failed {
+        code: "model_overflow".into(),
+        text: "Too long.".into(),
+        detail: String::new(),
+        letter: Some(letter(5, None)),
+    };
+    let events = vec![reprioritised(task(5), Priority::Low, 2), event(task(5), 50, code)];
+    commit(&*store, owned(conversation(5), "ann", epoch, events)).await.unwrap();
+    happens(&*store, 2, vec![letter_moved(task(2), LetterState::Discarded, 100)]).await;
+    let class = row(&*store, 1).await.unwrap().priority;
+    let all = LetterFilter::default();
+    for (filter, wanted) in [
+        (all.clone(), vec![5, 4, 3, 2, 1]),
+        (LetterFilter { code: Some("model_overflow".into()), ..all.clone() }, vec![5]),
+        (LetterFilter { code: Some("overflow".into()), ..all.clone() }, vec![]),
+        (LetterFilter { class: Some(Priority::Low), ..all.clone() }, vec![5]),
+        (LetterFilter { class: Some(class), ..LetterFilter::in_state(LetterState::Waiting) }, vec![4, 3, 1]),
+        (LetterFilter { failed_from: Some(Micros(20)), failed_before: Some(Micros(40)), ..all.clone() }, vec![3, 2]),
+        (LetterFilter { failed_before: Some(Micros(20)), ..LetterFilter::in_state(LetterState::Waiting) }, vec![1]),
+    ] {
+        for (scope, is_seen) in [(of("ann"), true), (Scope::Operator, true), (of("bob"), false)] {
+            let wanted: Vec<_> = wanted.iter().filter(|_| is_seen).map(|n| task(*n)).collect();
+            let rows = store.letters(scope.clone(), filter.clone(), FAR, 9).await.unwrap();
+            assert_eq!(rows.iter().map(|row| row.task).collect::<Vec<_>>(), wanted, "{filter:?}");
+            let count = store.count_letters(scope, filter.clone()).await.unwrap();
+            assert_eq!(count, wanted.len() as u64, "{filter:?}");
+        }
     }
 }
 
@@ -170,7 +206,7 @@ pub async fn a_wrong_owner_sees_no_letter(store: Arc<dyn Store>) {
     dead(&*store, 1, 5, None, 6).await;
     for (scope, seen) in [(of("bob"), 0), (of("Ann"), 0), (of("ann"), 1), (Scope::Operator, 1)] {
         let one = store.letter(scope.clone(), task(1)).await.unwrap().iter().count();
-        assert_eq!([one, store.letters(scope, None, FAR, 9).await.unwrap().len()], [seen; 2]);
+        assert_eq!([one, store.letters(scope, LetterFilter::default(), FAR, 9).await.unwrap().len()], [seen; 2]);
     }
 }
 
@@ -185,7 +221,7 @@ pub async fn a_rebuild_gives_the_same_letters(store: Arc<dyn Store>) {
     happens(&*store, 3, vec![letter_moved(task(3), LetterState::Discarded, 9)]).await;
     happens(&*store, 4, vec![retries(task(40), task(3), 8), died(task(40), letter(5, None), 9)]).await;
     let picture = async || {
-        let listed = store.letters(Scope::Operator, None, FAR, 99).await.unwrap();
+        let listed = store.letters(Scope::Operator, LetterFilter::default(), FAR, 99).await.unwrap();
         (listed, store.letters_waiting().await.unwrap(), store.due_letters(Micros(60), FAR, 99).await.unwrap())
     };
     let before = picture().await;

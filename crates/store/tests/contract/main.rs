@@ -111,6 +111,7 @@ macro_rules! contract {
                     a_retry_takes_the_letter_and_says_which_task_tries,
                     only_a_conversations_own_events_move_its_letters,
                     letters_are_listed_newest_first_by_state,
+                    letters_are_filtered_and_counted_by_error_class_and_age,
                     due_letters_are_those_to_retry_and_those_to_archive,
                     the_waiting_letters_are_counted,
                     a_wrong_owner_sees_no_letter,

@@ -242,7 +242,7 @@ fn a_message_that_could_not_begin_in_time_fails_with_a_letter_if_somebody_may_wa
         let (how, text) = w.ending(task);
         assert!(how == "failed" && text.starts_with("deadline: "), "{text}");
         let letter = letter(&w, task);
-        assert_eq!(letter.is_some(), matches!(class, Priority::High | Priority::Normal | Priority::Low), "{class:?}");
+        assert_eq!(letter.is_some(), matches!(class, Priority::Normal | Priority::Low), "{class:?}");
         let retried = letter.is_some_and(|l| l.retry_at.is_some());
         assert_eq!(retried, matches!(class, Priority::Normal | Priority::Low), "{class:?}");
         assert!(w.conv.is_idle());

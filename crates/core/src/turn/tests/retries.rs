@@ -79,10 +79,20 @@ fn who_waits_is_told_at_once_and_decides() {
         let task = w.say_as(class, "Hello");
         w.model_fails(ModelErrorKind::Unavailable);
         assert!(strategies(&w).is_empty());
-        let letter = letter(&w, task);
-        assert_eq!((letter.tried.len(), letter.retry_at), (1, None));
+        assert!(matches!(w.finals(task)[0], EventBody::Failed { letter: None, .. }), "{class:?}: {:?}", w.finals(task));
         assert!(!w.ending(task).1.contains("I'll try again"));
     }
+}
+
+#[test]
+fn retry_of_a_dead_letter_that_a_person_asked_for_is_a_dead_letter_again_when_it_fails() {
+    let mut w = World::new();
+    let before = vec!["x".to_owned()];
+    let retry = Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: Micros(0), tried: before };
+    let task = w.receive(Inbound { priority: Priority::High, retry: Some(retry), ..World::inbound("Report") });
+    w.model_fails(ModelErrorKind::Unavailable);
+    let letter = letter(&w, task);
+    assert_eq!((letter.tried.len(), letter.retry_at), (2, None), "kept, and not tried again by itself");
 }
 
 #[test]

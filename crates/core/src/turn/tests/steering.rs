@@ -324,9 +324,9 @@ fn equal_work_of_a_more_urgent_class_lifts_it_once_and_the_log_says_so() {
 #[test]
 fn equal_work_fails_alike_and_has_no_letter_of_its_own() {
     let mut w = World::new();
-    let task = w.say("Search");
+    let task = w.say_as(Priority::Normal, "Search");
     let same = same_as(&mut w, task);
-    w.model_fails(ModelErrorKind::Auth);
+    w.model_fails(ModelErrorKind::InvalidRequest);
     let (EventBody::Failed { text, letter, .. }, EventBody::Failed { text: own, letter: none, .. }) =
         (w.finals(task)[0], w.finals(same)[0])
     else {
