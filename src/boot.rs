@@ -20,6 +20,7 @@ use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiMod
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;
+pub use notes::{NotesFolder, NotesProblem};
 
 use crate::{
     chaos::Chaos,
@@ -84,6 +85,8 @@ pub struct Assembled {
     pub catalog: Arc<FileCatalog>,
     /// Where faults are injected, if the configuration says so.
     pub chaos: Option<Chaos>,
+    /// Where notes are kept.
+    pub notes: NotesFolder,
     runner: Arc<Runner>,
     folder: PathBuf,
     _lock: Option<FolderLock>,
@@ -198,14 +201,13 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         None => store,
     };
     let catalog = Arc::new(FileCatalog::open(folder.join("skills")));
-    let notes_folder = folder.join("notes");
-    let are_notes_here = are_notes_here(config, store.as_ref(), &env, &notes_folder).await?;
+    let notes = notes_folder(config, store.as_ref(), &env, folder.join("notes")).await?;
     let runner = Arc::new(Runner::new(RunnerParts {
         todos: store.clone(),
         memories: store.clone(),
         catalog: catalog.clone(),
-        notes_folder,
-        are_notes_here,
+        notes_folder: folder.join("notes"),
+        are_notes_here: notes.is_home(),
     }));
     let table = config.route_table(&config.facts())?;
     let mut parts = Parts {
@@ -222,24 +224,18 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         chaos.around(&mut parts);
     }
     let kernel = Kernel::start(parts).await?;
-    Ok(Assembled { kernel, catalog, chaos, runner, folder: folder.to_owned(), _lock: lock })
+    Ok(Assembled { kernel, catalog, chaos, notes, runner, folder: folder.to_owned(), _lock: lock })
 }
 
-/// Whether the notes skills may work on this process's folder. If not, the operator is told how to mend it.
-async fn are_notes_here(config: &Config, store: &dyn Store, env: &Env, notes: &Path) -> Result<bool, BootError> {
-    if config.data.separate_notes {
-        return Ok(true);
+/// The folder of notes. If the notes skills may not work on it, the operator is told how to mend that.
+async fn notes_folder(config: &Config, store: &dyn Store, env: &Env, path: PathBuf) -> Result<NotesFolder, BootError> {
+    let failed = |source| BootError::Store { folder: path.clone(), source };
+    let found = NotesFolder::find(config.data.separate_notes, store, env.entropy.as_ref(), path.clone());
+    let found = found.await.map_err(failed)?;
+    if let Some(NotesProblem { what, fix }) = found.problem() {
+        tracing::warn!(fix, "{what}");
     }
-    let failed = |source| BootError::Store { folder: notes.to_owned(), source };
-    let is_home = notes::is_home(store, env.entropy.as_ref(), notes).await.map_err(failed)?;
-    if !is_home {
-        tracing::warn!(
-            folder = %notes.display(),
-            "the notes of this database are in another folder, so the notes skills refuse here: share that folder (a mount or \
-             a symbolic link in this place), or set data.separate_notes = true if every process is to keep notes of its own"
-        );
-    }
-    Ok(is_home)
+    Ok(found)
 }
 
 /// Refuses a database that has lost what it held: without its keys the server would be open to everybody on this machine.

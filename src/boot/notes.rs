@@ -5,7 +5,7 @@
 use std::{
     io::{Error, ErrorKind, Write as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use annie_core::ports::{Entropy, Store, StoreError};
@@ -15,11 +15,87 @@ const ID_FILE: &str = ".annie-folder";
 /// Under which name the database keeps the id of its folder.
 const KEPT_AS: &str = "notes_folder";
 
+/// The folder of notes as this process found it.
+#[derive(Debug, Clone)]
+pub struct NotesFolder {
+    path: PathBuf,
+    is_home: bool,
+}
+
+/// Why notes cannot be kept here, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotesProblem {
+    /// What.
+    pub what: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+impl NotesFolder {
+    /// The folder of a process. On a database that processes share, the first one becomes the database's.
+    ///
+    /// # Errors
+    /// If the store does not say whose folder counts.
+    pub async fn find(
+        is_separate: bool,
+        store: &dyn Store,
+        entropy: &dyn Entropy,
+        path: PathBuf,
+    ) -> Result<Self, StoreError> {
+        let is_home = is_separate || is_home(store, entropy, &path).await?;
+        Ok(Self { path, is_home })
+    }
+
+    /// Like [`Self::find`] for who only looks: a folder without an id becomes nobody's.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub async fn look(is_separate: bool, store: &dyn Store, path: PathBuf) -> Result<Self, StoreError> {
+        let own = read(&path.join(ID_FILE)).ok().flatten();
+        let is_home = match own {
+            Some(own) if store.is_shared() && !is_separate => store.secret(KEPT_AS, own).await? == own,
+            Some(_) | None => true,
+        };
+        Ok(Self { path, is_home })
+    }
+
+    /// Whether the notes skills may work on it.
+    pub const fn is_home(&self) -> bool {
+        self.is_home
+    }
+
+    /// What is wrong now; nothing if notes can be read and written.
+    pub fn problem(&self) -> Option<NotesProblem> {
+        let path = self.path.display();
+        if !self.is_home {
+            let what =
+                format!("the notes of this database are in another folder than {path}: the notes skills refuse here");
+            let fix = format!(
+                "share that folder (a mount or a symbolic link in this place), or copy it with `cp -a OTHER/notes/. {path}/`; or \
+                 set data.separate_notes = true if every process is to keep notes of its own"
+            );
+            return Some(NotesProblem { what, fix });
+        }
+        let there = self.path.ancestors().find(|part| part.exists())?;
+        let error = if there.is_dir() {
+            use rustix::fs::Access;
+            rustix::fs::access(there, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).err()?.to_string()
+        } else {
+            format!("{} is no folder", there.display())
+        };
+        let what = format!("notes cannot be kept in {path}: {error}");
+        Some(NotesProblem {
+            what,
+            fix: "check its owner and rights, and that its disk is not mounted read-only".to_owned(),
+        })
+    }
+}
+
 /// Whether this folder of notes is the database's.
 ///
 /// # Errors
 /// If the store does not say.
-pub async fn is_home(store: &dyn Store, entropy: &dyn Entropy, notes: &Path) -> Result<bool, StoreError> {
+async fn is_home(store: &dyn Store, entropy: &dyn Entropy, notes: &Path) -> Result<bool, StoreError> {
     if !store.is_shared() {
         return Ok(true);
     }
@@ -79,6 +155,29 @@ mod tests {
 
     use super::*;
     use crate::system;
+
+    #[tokio::test]
+    async fn folder_that_is_refused_or_cannot_be_written_has_a_problem_and_a_look_claims_nothing() {
+        let store = MemoryStore::new();
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two, file] = ["one", "two", "file"].map(|name| folder.path().join(name));
+        let entropy = system::env().entropy;
+        let looked = NotesFolder::look(false, &store, two.clone()).await.unwrap();
+        assert!(looked.is_home() && !two.exists(), "nothing is there, and a look makes nothing");
+        let first = NotesFolder::find(false, &store, entropy.as_ref(), one.clone()).await.unwrap();
+        assert_eq!(first.problem(), None);
+        let second = NotesFolder::find(false, &store, entropy.as_ref(), two.clone()).await.unwrap();
+        let problem = second.problem().unwrap();
+        assert!(
+            problem.what.contains("in another folder than") && problem.fix.contains("cp -a OTHER/notes/. "),
+            "{problem:?}"
+        );
+        assert_eq!(NotesFolder::look(false, &store, two.clone()).await.unwrap().problem(), Some(problem));
+        assert_eq!(NotesFolder::find(true, &store, entropy.as_ref(), two).await.unwrap().problem(), None);
+        std::fs::write(&file, "").unwrap();
+        let no_folder = NotesFolder::look(false, &store, file).await.unwrap().problem().unwrap();
+        assert!(no_folder.what.contains("is no folder"), "{no_folder:?}");
+    }
 
     #[tokio::test]
     async fn first_folder_of_a_shared_database_is_its_folder_and_another_is_not() {

@@ -16,7 +16,10 @@ use super::{
     site::Site,
     skills,
 };
-use crate::{boot, system};
+use crate::{
+    boot::{self, BootError, Mark, NotesFolder, NotesProblem},
+    system,
+};
 
 /// Free space below which the doctor warns, and below which it calls it a fault, in bytes.
 const FREE_BYTES_WARN: u64 = 1024 * 1024 * 1024;
@@ -153,7 +156,11 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     if let Some(client) = site.server().await? {
         let mut found = vec![Finding::ok("server", format!("runs at {}", client.url()))];
         match client.get("/readyz").await {
-            Ok(_) => found.push(Finding::ok(WHAT, "the server says that it answers")),
+            Ok(ready) => {
+                found.push(Finding::ok(WHAT, "the server says that it answers"));
+                let warnings = ready["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str());
+                found.extend(warnings.map(|warning| Finding::warning("notes", warning, "then start the server again")));
+            }
             Err(failure) => found.push(Finding::fault(WHAT, &failure)),
         }
         return Ok(found);
@@ -168,7 +175,8 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         Err(error) => return Ok(vec![Finding::fault(WHAT, &error.into())]),
     };
     if address.is_none() && !site.has_database() {
-        let no_data = Finding::ok(WHAT, "not there yet; the first start makes it");
+        let lost = emptied(site, Mark::default());
+        let no_data = lost.unwrap_or_else(|| Finding::ok(WHAT, "not there yet; the first start makes it"));
         return Ok(vec![no_data, Finding::ok("clock", now.to_string())]);
     }
     let store = match site.store().await {
@@ -182,6 +190,14 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
             found.push(Finding::ok(WHAT, format!("{shown}opens, answers, and its tables are up to date")));
         }
         Err(e) => found.push(Finding::fault(WHAT, &crate::error::AppError::from(e).into())),
+    }
+    if let Ok(held) = Mark::of(store.as_ref()).await {
+        found.extend(emptied(site, held));
+    }
+    let config = &site.loaded.config;
+    let notes = NotesFolder::look(config.data.separate_notes, store.as_ref(), site.folder.join("notes")).await;
+    if let Some(NotesProblem { what, fix }) = notes.ok().and_then(|notes| notes.problem()) {
+        found.push(Finding::warning("notes", what, &fix));
     }
     let newest = store
         .conversations(Scope::Operator, Micros(i64::MAX), 1)
@@ -203,6 +219,15 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     }
     store.close().await;
     Ok(found)
+}
+
+/// A database that has lost what the folder's mark says it held: a start refuses it.
+fn emptied(site: &Site, held: Mark) -> Option<Finding> {
+    let missing = Mark::read(&site.folder).missing_in(held)?;
+    let emptied = BootError::Emptied { folder: site.folder.clone(), missing };
+    let fault = Finding::fault("keys", &emptied.into());
+    let is_accepted = site.loaded.config.data.accept_empty_database;
+    Some(if is_accepted { Finding { state: State::Warning, ..fault } } else { fault })
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {

@@ -9,6 +9,11 @@ use super::{
     failure::{Exit, Failure},
     site::Site,
 };
+use crate::{
+    boot::{NotesFolder, NotesProblem},
+    error::AppError,
+    system,
+};
 
 /// `annie migrate`
 ///
@@ -23,7 +28,14 @@ pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
         return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
     }
     let (from, to) = (place(site, wish.from)?, place(site, wish.to)?);
+    if wish.from == Database::Postgres && !wish.without_notes {
+        notes_of_the_database(site).await?;
+    }
     let copied = migrate(&from, &to, wish.replace).await.map_err(failure)?;
+    if wish.to == Database::Postgres {
+        // The next process with another folder would take its own, empty one for the notes of this database.
+        notes_of_the_database(site).await?;
+    }
     if site.console.is_json() {
         for one in &copied {
             site.console.json(&json!({"table": one.table, "rows": one.rows, "sha256": one.sha256}))?;
@@ -37,6 +49,29 @@ pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
         site.console.say("to use it, take `url`, `url_file` and `url_env` out of [store]");
     }
     Ok(())
+}
+
+/// Sees to it that the notes of the configured PostgreSQL database are those of this data folder.
+///
+/// # Errors
+/// If they are in another folder.
+async fn notes_of_the_database(site: &Site) -> Result<(), Failure> {
+    let store = site.store().await?;
+    let (path, entropy) = (site.folder.join("notes"), system::env().entropy);
+    let is_separate = site.loaded.config.data.separate_notes;
+    let notes = NotesFolder::find(is_separate, store.as_ref(), entropy.as_ref(), path).await;
+    store.close().await;
+    match notes.map_err(AppError::from)?.problem() {
+        None => Ok(()),
+        Some(NotesProblem { what, .. }) => {
+            let folder = site.folder.display();
+            let fix = format!(
+                "copy them with the mark of their folder, where they are: cp -a OTHER/notes/. {folder}/notes/; or go on \
+                 without them: --without-notes"
+            );
+            Err(Failure::new(Exit::Failure, what).fix(fix))
+        }
+    }
 }
 
 fn place(site: &Site, database: Database) -> Result<MigratePlace, Failure> {

@@ -48,6 +48,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     assembled.keep_mark();
     let state =
         AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
+    let state = state.with_notes(assembled.notes.clone());
     let door = Door::open(&kernel, listener, state);
     run_beside(site, &kernel, metrics);
     let why = match tell_ready(site, &serve, &Address::of(at)) {

@@ -1,7 +1,6 @@
 //! How the server is: for people, for service managers, for Prometheus.
 
 use annie_actors::{Health, Kernel};
-use annie_core::time::Micros;
 use axum::{
     Json,
     extract::State,
@@ -32,6 +31,9 @@ pub struct Status {
     ready: bool,
     /// What is not as it should be.
     problems: Vec<String>,
+    /// What does not work, though messages are taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
     /// Faults may be injected here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     chaos: bool,
@@ -132,7 +134,7 @@ impl BackendStatus {
             context_tokens_max: number("context_tokens_max", "context_tokens_from"),
             slots: number("slots", "slots_from"),
             failed_rounds,
-            failing_since: outcomes["failing_since"].as_i64().map(|at| Micros(at).to_string()),
+            failing_since: text(&outcomes["failing_since"]),
             last_error: text(&error["kind"])
                 .map(|kind| BackendError { kind, detail: text(&error["detail"]).unwrap_or_default() }),
         }
@@ -158,6 +160,7 @@ pub async fn get_status(State(state): State<AppState>) -> Json<Status> {
         needs_keys: state.auth.needs_keys(),
         ready: health.ready,
         problems: health.problems,
+        warnings: state.warnings(),
         chaos: state.chaos.is_some(),
         actors: health.actors,
         crashes_total: health.crashes_total,
@@ -187,6 +190,9 @@ pub struct Ready {
     chaos: bool,
     /// What is not as it should be.
     problems: Vec<String>,
+    /// What does not work, though messages are taken: the notes, if their folder is refused or cannot be written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Messages are taken: the store answers and the permanent actors live.
@@ -197,7 +203,7 @@ pub struct Ready {
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems }))
+    (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings: state.warnings() }))
 }
 
 /// Numbers for Prometheus.

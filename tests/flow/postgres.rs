@@ -278,8 +278,19 @@ async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
     ] {
         assert!(there[table].0 > 0, "{table} is empty in this test");
     }
+    let away = annie(second.path(), &["migrate", "--from", "postgres", "--to", "sqlite"], &env).await;
+    assert!(away.code == 1 && !second.path().join("annie.db").exists(), "its notes are elsewhere: {}", away.err);
+    assert!(away.err.contains("cp -a OTHER/notes/. ") && away.err.contains("--without-notes"), "{}", away.err);
+    let _ = std::fs::remove_dir_all(second.path().join("notes"));
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a").args([first.path().join("notes"), second.path().join("notes")]);
+    assert!(copy.status().expect("cp runs").success());
     let back = migrate(second.path(), "postgres", "sqlite", &env).await;
-    assert_eq!(there, back, "the two dumps differ");
+    let (mut rest, mut rest_back) = (there.clone(), back.clone());
+    let (secrets, secrets_back) = (rest.remove("secrets"), rest_back.remove("secrets"));
+    assert_eq!(rest, rest_back, "the two dumps differ");
+    let counts = [secrets, secrets_back].map(|table| table.expect("secrets").0);
+    assert_eq!(counts[0] + 1, counts[1], "the database knows its folder of notes since");
     for (folder, env) in [(first.path(), &env[..]), (second.path(), &[])] {
         let doctor = annie(folder, &["doctor"], env).await;
         assert_eq!(doctor.code, 0, "{}", doctor.out);
@@ -347,6 +358,12 @@ async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
     let said = run(&first, "1", create).await;
     assert!(said.contains("Created note 'shop'"), "{said}");
     let mut second = Server::start(&two, &arguments, &[]).await;
+    let (status, ready) = second.get("/readyz").await;
+    let warning = ready["warnings"][0].as_str().unwrap_or_default().to_owned();
+    assert!(status == 200 && warning.contains("in another folder than"), "{status} {ready}");
+    assert!(first.get("/readyz").await.1.get("warnings").is_none(), "the first folder is the database's");
+    let said = annie(&two, &[&arguments[..], &["doctor"]].concat(), &[]).await;
+    assert!(said.out.contains("in another folder than"), "{} {}", said.out, said.err);
     for (key, call) in [("2", &read), ("3", &edit)] {
         let said = run(&second, key, call.clone()).await;
         assert!(said.contains("another folder") && !said.contains("no note"), "{said}");

@@ -15,7 +15,9 @@ pub enum Database {
 #[derive(Debug, Clone, Copy, Args)]
 #[command(after_help = "\
 SQLite is the data folder's (--data), PostgreSQL the one of [store] in the configuration. No server may use one of them
-meanwhile. Either everything is copied or nothing is; the source is left as it is. Notes and skill files stay where they are.
+meanwhile. Either everything is copied or nothing is; the source is left as it is. Skill files stay where they are. So do
+notes: from then on the PostgreSQL database knows this data folder's as its own, and to SQLite nothing is copied before the
+notes of the PostgreSQL database are in this data folder.
 
 Example:
   ANNIE__STORE__URL_FILE=/etc/annie/store.url annie migrate --from sqlite --to postgres")]
@@ -29,4 +31,7 @@ pub struct Migrate {
     /// Remove what the target holds
     #[arg(long)]
     pub replace: bool,
+    /// To SQLite although the notes of the PostgreSQL database are in another folder
+    #[arg(long)]
+    pub without_notes: bool,
 }

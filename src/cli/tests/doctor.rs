@@ -23,3 +23,19 @@ async fn a_check_that_cannot_look_is_one_fault_among_the_findings() {
         assert!(said.out.contains(part), "{part} is not in {}", said.out);
     }
 }
+
+#[tokio::test]
+async fn doctor_says_that_notes_cannot_be_kept_and_that_the_whole_database_is_lost() {
+    let data = tempfile::tempdir().unwrap();
+    assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
+    std::fs::write(data.path().join("notes"), "in the way").unwrap();
+    let said = annie(data.path(), &["doctor"]).await;
+    let line = said.out.lines().find(|line| line.contains("notes cannot be kept in")).unwrap_or_default();
+    assert!(line.contains("warning") && line.contains("is no folder"), "{}", said.out);
+    for file in ["annie.db", "annie.db-wal", "annie.db-shm"] {
+        let _ = std::fs::remove_file(data.path().join(file));
+    }
+    let lost = annie(data.path(), &["doctor"]).await;
+    assert_eq!(lost.done.unwrap_err().exit, Exit::Failure, "a start refuses it too: {}", lost.out);
+    assert!(lost.out.contains("the database has no conversations"), "{}", lost.out);
+}

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use super::{annie, annie_in};
+use super::{Exit, annie, annie_in};
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,6 +25,11 @@ async fn emptied_database_beside_a_used_folder_does_not_start_open() {
     let failure = serve.done.unwrap_err();
     assert!(failure.what.contains("the database has no API keys"), "{}", failure.what);
     assert!(failure.fix.unwrap().contains("--accept-empty-database"));
+    let doctor = annie(data.path(), &["doctor"]).await;
+    assert_eq!(doctor.done.unwrap_err().exit, Exit::Failure, "{}", doctor.out);
+    let line = doctor.out.lines().find(|line| line.contains("keys")).unwrap_or_default();
+    assert!(line.contains("FAULT") && line.contains("the database has no API keys"), "{}", doctor.out);
+    assert!(doctor.out.contains("--accept-empty-database"), "{}", doctor.out);
     let accepted = [("ANNIE__DATA__ACCEPT_EMPTY_DATABASE", "true")];
     assert_eq!(annie_in(data.path(), &["--quiet", "ask", "what is due?"], &accepted).await.done, Ok(()));
     assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()), "accepted once for good");
