@@ -28,17 +28,28 @@ impl Server {
         // The server sets it too, and may so have the place beside this.
         place.set_reuseaddr(true).expect("set");
         place.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-        Self::start_on(data, Arc::new(place), arguments, env).await
+        Self::start_on(data, data, Arc::new(place), arguments, env).await
+    }
+
+    /// The next life, which says that it is ready in another folder than its data: theirs may be full.
+    pub async fn again_beside(&self, data: &Path, beside: &Path) -> Self {
+        Self::start_on(data, beside, self.place.clone(), &[], &[]).await
     }
 
     /// The next life of one that was killed: on its folder, where its clients know it.
     pub async fn again(&self, data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
-        Self::start_on(data, self.place.clone(), arguments, env).await
+        Self::start_on(data, data, self.place.clone(), arguments, env).await
     }
 
-    async fn start_on(data: &Path, place: Arc<TcpSocket>, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+    async fn start_on(
+        data: &Path,
+        beside: &Path,
+        place: Arc<TcpSocket>,
+        arguments: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
         let port = place.local_addr().expect("bound").port().to_string();
-        let ready = data.join("ready.json");
+        let ready = beside.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let child = Command::new(env!("CARGO_BIN_EXE_annie"))
             .args(["--data".as_ref(), data.as_os_str(), "serve".as_ref(), "--port".as_ref(), port.as_ref()])
@@ -46,7 +57,7 @@ impl Server {
             .args(arguments)
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
-            .env("HOME", data)
+            .env("HOME", beside)
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -7,6 +7,7 @@ mod doubt;
 mod ends;
 mod every_step;
 mod frozen;
+mod full_disk;
 mod hiccups;
 mod invariants;
 mod keepers;

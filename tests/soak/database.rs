@@ -200,14 +200,14 @@ impl SmallDisk {
         self.folder.join("ballast")
     }
 
-    fn fill(&self) {
+    pub fn fill(&self) {
         let Ok(mut file) = OpenOptions::new().create(true).append(true).open(self.ballast()) else { return };
         let piece = vec![0_u8; 64 * 1024];
         while file.write_all(&piece).is_ok() {}
         while file.write_all(&[0]).is_ok() {}
     }
 
-    fn make_room(&self) {
+    pub fn make_room(&self) {
         let _ = std::fs::remove_file(self.ballast());
     }
 }

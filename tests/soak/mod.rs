@@ -7,7 +7,7 @@
 
 pub mod check;
 mod clients;
-mod database;
+pub mod database;
 mod gather;
 pub mod history;
 pub mod model;

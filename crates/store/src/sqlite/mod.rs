@@ -14,6 +14,7 @@ mod memories;
 mod outbox;
 mod readers;
 mod rebuild;
+mod reserve;
 mod statements;
 #[cfg(test)]
 mod tests;
@@ -24,13 +25,13 @@ use std::{borrow::Cow, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use annie_core::{
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
-    ports::{Append, Fut, Notification, Store, StoreError},
+    ports::{Append, Fut, Notification, Store, StoreError, StoreErrorKind},
     time::Micros,
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions,
     migrate::Migrator,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous},
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
 
@@ -117,12 +118,28 @@ impl SqliteStore {
     /// `Unavailable` if the folder cannot be used.
     pub async fn open(folder: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = FolderLock::take(folder)?;
+        let (connection, readers) = match Self::connect(folder, &options).await {
+            // On a full disk there is no room for the files that SQLite makes beside the database at every start.
+            Err(error) if error.kind == StoreErrorKind::Full && reserve::release(folder) => {
+                tracing::warn!(%error, "the disk is full: the database opens with the space that is kept for that");
+                Self::connect(folder, &options).await?
+            }
+            other => other?,
+        };
+        reserve::keep(folder);
+        let writer = Mutex::new(Some(Writer::new(connection, lock)));
+        let (is_committing, no_memories, no_open_todos) = Default::default();
+        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos }))
+    }
+
+    /// The writer's connection and the readers, on tables that are up to date.
+    async fn connect(folder: &Path, options: &SqliteOptions) -> Result<(SqliteConnection, Readers), StoreError> {
         // SQLite gives the files beside the database the rights of the database.
         private_file(&folder.join(DATABASE_FILE)).map_err(errors::failed_io("opening the database"))?;
         for beside in ["annie.db-wal", "annie.db-shm"] {
             folder::restrict(&folder.join(beside), 0o600);
         }
-        let connect = connect_options(folder, &options);
+        let connect = connect_options(folder, options);
         let mut connection = connect
             .clone()
             .pragma("cache_size", WRITER_CACHE_KIB)
@@ -136,9 +153,7 @@ impl SqliteStore {
             .map_err(failed("preparing the writer"))?;
         let readers =
             Readers::open(connect.read_only(true).create_if_missing(false), options.readers_max.max(1)).await?;
-        let writer = Mutex::new(Some(Writer::new(connection, lock)));
-        let (is_committing, no_memories, no_open_todos) = Default::default();
-        Ok(Self::new(Sqlite { writer, is_committing, readers, no_memories, no_open_todos }))
+        Ok((connection, readers))
     }
 }
 
