@@ -2,6 +2,7 @@
 //! `docs/openapi.json` is its golden copy: a change of the interface is seen in review.
 
 mod chat;
+mod responses;
 
 use std::sync::LazyLock;
 
@@ -84,6 +85,9 @@ pub fn document() -> Value {
         schemas[schema]["properties"][property]["pattern"] = json!(pattern);
     }
     schemas["NewMessage"]["not"] = contradictions();
+    schemas["ResponseInput"]["oneOf"][0]["pattern"] = json!(NOT_BLANK);
+    schemas["ResponseInput"]["oneOf"][1]["minItems"] = json!(1);
+    schemas["EmbeddingInput"]["oneOf"][0]["minLength"] = json!(1);
     // An event may have the fields of a draft too.
     if let Some(kinds) = schemas["StreamData"].as_object_mut()
         && let Some(any) = kinds.remove("oneOf")

@@ -4,7 +4,7 @@ use utoipa::{OpenApi, ToSchema};
 
 /// The routes.
 #[derive(OpenApi)]
-#[openapi(paths(list_models, get_model, complete))]
+#[openapi(paths(list_models, get_model, complete, super::responses::create, super::responses::embed))]
 pub struct Routes;
 
 /// A model, as OpenAI describes one.
@@ -34,14 +34,14 @@ struct Models {
 /// An error in OpenAI's shape.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers write")]
-struct OpenAiError {
+pub struct OpenAiError {
     error: OpenAiProblem,
 }
 
 /// What is wrong, in OpenAI's words.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes what the handlers write")]
-struct OpenAiProblem {
+pub struct OpenAiProblem {
     message: String,
     r#type: String,
     /// The parameter that is wrong.
@@ -53,7 +53,7 @@ struct OpenAiProblem {
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "describes what the handlers read")]
-enum Role {
+pub enum Role {
     System,
     Developer,
     User,

@@ -1,0 +1,253 @@
+//! The description of `/v1/responses` and `/v1/embeddings`, as far as they are Annie's own: OpenAI's documentation has the rest.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::chat::OpenAiError;
+
+/// What is said: a text, or items of which the last is the user's or the result of a call.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the handler reads")]
+enum ResponseInput {
+    Text(String),
+    Items(Vec<ResponseInputItem>),
+}
+
+/// An item of the input: a message, a call of a client's tool, or its result.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the handler reads")]
+enum ResponseInputItem {
+    Message(InputMessage),
+    Call(FunctionCall),
+    Result(FunctionCallOutput),
+}
+
+/// Who says something in the input.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes what the handler reads")]
+enum InputRole {
+    System,
+    Developer,
+    User,
+    Assistant,
+}
+
+/// A message of the input.
+#[derive(Serialize, ToSchema)]
+struct InputMessage {
+    /// `message`, or left out.
+    #[schema(pattern = "^message$")]
+    r#type: Option<String>,
+    role: InputRole,
+    /// A text, or parts of OpenAI's kinds.
+    content: Value,
+}
+
+/// A call of a client's tool.
+#[derive(Serialize, ToSchema)]
+struct FunctionCall {
+    #[schema(pattern = "^function_call$")]
+    r#type: String,
+    /// What its result names.
+    call_id: String,
+    name: String,
+    /// JSON as a text.
+    arguments: String,
+    id: Option<String>,
+    status: Option<String>,
+}
+
+/// The result of a call.
+#[derive(Serialize, ToSchema)]
+struct FunctionCallOutput {
+    #[schema(pattern = "^function_call_output$")]
+    r#type: String,
+    /// Of which call.
+    call_id: String,
+    /// A text, or parts of OpenAI's kinds.
+    output: Value,
+}
+
+/// A response that is asked for. Other parameters of OpenAI's are read, refused or ignored as docs/operating.md says.
+#[derive(Serialize, ToSchema)]
+struct ResponseRequest {
+    /// `annie`, or `annie/` and a mode.
+    model: String,
+    input: ResponseInput,
+    /// What the model is told before everything else.
+    instructions: Option<String>,
+    /// The response that this one follows.
+    previous_response_id: Option<String>,
+    /// The conversation that it belongs to, by id or by a name of the client's own.
+    conversation: Option<Value>,
+    /// As server-sent events.
+    stream: Option<bool>,
+    #[schema(minimum = 1)]
+    max_output_tokens: Option<u32>,
+    #[schema(minimum = 0.0, maximum = 2.0)]
+    temperature: Option<f64>,
+    #[schema(minimum = 0.0, maximum = 1.0)]
+    top_p: Option<f64>,
+    /// Functions of the client.
+    tools: Option<Vec<Map<String, Value>>>,
+    /// `auto`, `none`, `required`, or a function.
+    tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
+    /// The form of the answer: `{"format": {"type": "json_schema", ...}}`.
+    text: Option<Value>,
+    metadata: Option<Map<String, Value>>,
+}
+
+/// A piece of an answer.
+#[derive(Serialize, ToSchema)]
+struct OutputText {
+    #[schema(pattern = "^output_text$")]
+    r#type: String,
+    text: String,
+    annotations: Vec<Value>,
+    logprobs: Vec<Value>,
+}
+
+/// The words of an answer.
+#[derive(Serialize, ToSchema)]
+struct OutputMessage {
+    id: String,
+    #[schema(pattern = "^message$")]
+    r#type: String,
+    /// `in_progress`, `completed` or `incomplete`.
+    status: String,
+    #[schema(pattern = "^assistant$")]
+    role: String,
+    content: Vec<OutputText>,
+}
+
+/// An item of the output.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the handler writes")]
+enum ResponseOutputItem {
+    Message(OutputMessage),
+    Call(FunctionCall),
+}
+
+/// Tokens read and written.
+#[derive(Serialize, ToSchema)]
+struct ResponseUsage {
+    input_tokens: u64,
+    output_tokens: u64,
+    total_tokens: u64,
+    input_tokens_details: Map<String, Value>,
+    output_tokens_details: Map<String, Value>,
+}
+
+/// Why an answer is not whole.
+#[derive(Serialize, ToSchema)]
+struct IncompleteDetails {
+    /// `max_output_tokens` or `content_filter`.
+    reason: String,
+}
+
+/// A response.
+#[derive(Serialize, ToSchema)]
+struct ResponseObject {
+    #[schema(pattern = "^resp_[0-9a-f]{32}$")]
+    id: String,
+    #[schema(pattern = "^response$")]
+    object: String,
+    /// Seconds since 1970, as OpenAI has them.
+    created_at: i64,
+    /// `in_progress`, `completed`, `incomplete` or `failed`.
+    status: String,
+    model: String,
+    output: Vec<ResponseOutputItem>,
+    usage: Option<ResponseUsage>,
+    error: Option<Value>,
+    incomplete_details: Option<IncompleteDetails>,
+    instructions: Option<String>,
+    previous_response_id: Option<String>,
+    metadata: Map<String, Value>,
+}
+
+/// A server-sent event of a response.
+#[derive(Serialize, ToSchema)]
+struct ResponseEvent {
+    /// `response.created`, `response.output_text.delta`, `response.completed` ...
+    event: String,
+    /// The event of OpenAI's shape as JSON on one line.
+    data: String,
+}
+
+/// What embeddings are made of: a text or a list of texts, or tokens.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the handler reads")]
+enum EmbeddingInput {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u64>),
+    ManyTokens(Vec<Vec<u64>>),
+}
+
+/// How a vector is written.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes what the handler reads")]
+enum EncodingFormat {
+    Float,
+    Base64,
+}
+
+/// Embeddings that are asked for.
+#[derive(Serialize, ToSchema)]
+struct EmbeddingRequest {
+    /// `annie`, or the name of a backend's embedding model.
+    model: String,
+    input: EmbeddingInput,
+    encoding_format: Option<EncodingFormat>,
+    #[schema(minimum = 1)]
+    dimensions: Option<u32>,
+}
+
+/// One vector.
+#[derive(Serialize, ToSchema)]
+struct Embedding {
+    #[schema(pattern = "^embedding$")]
+    object: String,
+    index: u64,
+    /// Numbers, or one text in base64.
+    embedding: Value,
+}
+
+/// Embeddings, as their backend gave them.
+#[derive(Serialize, ToSchema)]
+struct Embeddings {
+    #[schema(pattern = "^list$")]
+    object: String,
+    data: Vec<Embedding>,
+    model: String,
+    usage: Option<Map<String, Value>>,
+}
+
+/// Say something and have its answer, in the shape of OpenAI's responses.
+#[utoipa::path(
+    post, path = "/v1/responses", tag = "openai", request_body = ResponseRequest,
+    responses(
+        (status = 200, description = "The response",
+            content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
+        (status = "default", body = OpenAiError, description = "An error")
+    )
+)]
+#[expect(dead_code, reason = "describes a handler")]
+pub fn create() {}
+
+/// Vectors of texts, from a backend that makes them.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "openai", request_body = EmbeddingRequest,
+    responses((status = 200, body = Embeddings), (status = "default", body = OpenAiError, description = "An error"))
+)]
+#[expect(dead_code, reason = "describes a handler")]
+pub fn embed() {}
