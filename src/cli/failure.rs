@@ -157,9 +157,7 @@ impl From<Fault> for Failure {
 impl From<AppError> for Failure {
     fn from(e: AppError) -> Self {
         match e {
-            AppError::Listen { at, source } => {
-                listen_failure(at, &source)
-            }
+            AppError::Listen { at, source } => listen_failure(at, &source),
             AppError::Kernel(e) => e.into(),
             AppError::Fault(e) => e.into(),
             AppError::Store(e) => Fault::from(e).into(),
@@ -172,13 +170,15 @@ impl From<AppError> for Failure {
 fn listen_failure(at: std::net::SocketAddr, source: &io::Error) -> Failure {
     let port = at.port();
     match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            Failure::new(Exit::Unavailable, format!("port {port} is busy: another program listens on {at}")).fix(
-                "stop that program, or choose another port: --port N (--port 0 takes a free one), or `bind` in [server]",
-            )
+        io::ErrorKind::AddrInUse => Failure::new(
+            Exit::Unavailable,
+            format!("port {port} is busy: another program listens on {at}"),
+        )
+        .fix("stop that program, or choose another port: --port N (--port 0 takes a free one), or `bind` in [server]"),
+        io::ErrorKind::PermissionDenied => {
+            Failure::new(Exit::Failure, format!("port {port} needs more rights: {source}"))
+                .fix("choose a port from 1024 on with --port N, or `bind` in [server]")
         }
-        io::ErrorKind::PermissionDenied => Failure::new(Exit::Failure, format!("port {port} needs more rights: {source}"))
-            .fix("choose a port from 1024 on with --port N, or `bind` in [server]"),
         io::ErrorKind::AddrNotAvailable => {
             Failure::new(Exit::Usage, format!("{} is no address of this machine: {source}", at.ip()))
                 .fix("choose one of its addresses with --bind, or `bind` in [server]: 127.0.0.1, or 0.0.0.0 for all")

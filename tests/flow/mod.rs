@@ -3,6 +3,7 @@
 mod bad_models;
 mod bad_skills;
 mod chat;
+mod command_line;
 mod deadlines;
 mod described;
 mod doors;

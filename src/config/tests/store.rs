@@ -37,7 +37,10 @@ fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_passwo
     let secret = file(&folder, "store.url", "mysql://ann:s3cret@h/d");
     let environment = Environment::of(&[("DATABASE_URL", "s3cret")]);
     for (text, said) in [
-        ("url = \"\"".to_owned(), "`store.url`: it is empty; give the address of a PostgreSQL database, or leave `url` out"),
+        (
+            "url = \"\"".to_owned(),
+            "`store.url`: it is empty; give the address of a PostgreSQL database, or leave `url` out",
+        ),
         ("url = \"  \"".to_owned(), "`store.url`: it is empty"),
         ("url = \"mysql://ann:s3cret@h/d\"".to_owned(), "`store.url`: it does not begin with postgres://"),
         (format!("url = \"{URL}\"\nurl_env = \"X\""), "`store.url`: the address is given more than once"),

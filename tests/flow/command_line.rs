@@ -1,0 +1,126 @@
+//! The program as scripts meet it: exit codes, and where what is said goes.
+
+use std::{
+    path::Path,
+    process::{Output, Stdio},
+};
+
+use annie_testkit::model_server::{FakeModelServer, Reply};
+use serde_json::json;
+
+use crate::{server::Server, world::eventually};
+
+fn command(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_annie"));
+    command.args(arguments).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", data);
+    command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.kill_on_drop(true);
+    command
+}
+
+async fn annie(data: &Path, arguments: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+    let data_flag = ["--data", data.to_str().expect("a path")];
+    let done = command(data, &[&data_flag[..], arguments].concat(), env).output().await.expect("the binary starts");
+    said(done)
+}
+
+fn said(done: Output) -> (i32, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (done.status.code().expect("an end of its own"), text(done.stdout), text(done.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ask_exit_codes_say_what_became_of_the_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let key_file = data.join("key");
+    let unknown = "conv_01980000000070008000000000000000";
+    for (arguments, wanted, told) in [
+        (&["ask", "create a task to call Bob"][..], 0, "Call Bob"),
+        (&["ask", "what is due?"], 0, ""),
+        (&["ask", "gibberish"], 6, "not done"),
+        (&["ask", "delete it"], 6, "not done"),
+        (&["ask", "  "], 2, "error:"),
+        (&["ask", "--priority", "soon", "x"], 2, "invalid value"),
+        (&["ask", "--conversation", unknown, "x"], 3, "error:"),
+        (&["--url", "http://127.0.0.1:1", "ask", "x"], 5, "error:"),
+        (&["ask", "--detach", "x"], 5, "annie serve"),
+    ] {
+        let (code, out, err) = annie(data, arguments, &[]).await;
+        assert_eq!(code, wanted, "{arguments:?}: {out} {err}");
+        assert!(out.contains(told) || err.contains(told), "{arguments:?}: {out} {err}");
+    }
+    let made = annie(data, &["key", "create", "laptop", "--out", key_file.to_str().expect("a path")], &[]).await;
+    assert_eq!(made.0, 0, "{}", made.2);
+    let server = Server::start(data, &[], &[]).await;
+    let (code, _, err) = annie(data, &["ask", "what is due?"], &[]).await;
+    assert_eq!(code, 4, "{err}");
+    let keyed = ["--key-file", key_file.to_str().expect("a path"), "ask", "what is due?"];
+    assert_eq!(annie(data, &keyed, &[]).await.0, 0, "the same over a server");
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ask_exits_1_when_the_turn_fails_and_130_when_it_is_cancelled_or_interrupted() {
+    let model = FakeModelServer::start(|seen| match seen.last_user_text().contains("fail") {
+        true => Reply::error(400, "no"),
+        false => Reply::says("Never.").stall_after_events(0),
+    })
+    .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("annie.toml");
+    let text =
+        format!("[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\nretries_max = 0\n", model.base_url());
+    std::fs::write(&config, text).expect("written");
+    let server = Server::start(folder.path(), &["--config", config.to_str().expect("a path")], &[]).await;
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let (code, out, err) = annie(elsewhere.path(), &["--url", &server.url, "ask", "fail"], &[]).await;
+    assert!(code == 1 && !out.is_empty() && err.contains("the turn failed"), "{code} {out} {err}");
+
+    let waiting = |text: &'static str| {
+        let url = server.url.clone();
+        command(elsewhere.path(), &["--url", &url, "--json", "ask", "--new", text], &[]).spawn().expect("it starts")
+    };
+    let open = async |title: &str| {
+        eventually("it works on it", async || {
+            let (_, tasks) = server.get("/api/v1/tasks?open=true").await;
+            let list = tasks["tasks"].as_array()?.clone();
+            let task = list.into_iter().find(|task| task["title"] == title && task["status"] == "running")?;
+            Some(task["id"].as_str()?.to_owned())
+        })
+        .await
+    };
+    let cancelled = waiting("wait for one");
+    let task = open("wait for one").await;
+    let (status, done) = server.post(&format!("/api/v1/tasks/{task}/cancel"), &json!({})).await.expect("answered");
+    assert_eq!((status, &done["cancelled"]), (200, &json!(true)));
+    let (code, out, _) = said(cancelled.wait_with_output().await.expect("it ends"));
+    assert!(code == 130 && out.contains("cancelled"), "{code} {out}");
+
+    let pressed = waiting("wait for two");
+    open("wait for two").await;
+    let id =
+        i32::try_from(pressed.id().expect("it runs")).ok().and_then(rustix::process::Pid::from_raw).expect("an id");
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it runs");
+    assert_eq!(said(pressed.wait_with_output().await.expect("it ends")).0, 130);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_without_a_command_prints_help_and_exits_2() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (arguments, told) in [(&[][..], "Examples:"), (&["tasks"], "Usage: annie tasks")] {
+        let done = command(folder.path(), arguments, &[]).output().await.expect("the binary starts");
+        let (code, out, err) = said(done);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+        assert!(err.contains(told) && !err.contains("run-limited") && !err.contains("error:"), "{arguments:?}: {err}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_whose_port_is_busy_exits_5_and_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = taken.local_addr().expect("bound").port().to_string();
+    let (code, _, err) = annie(folder.path(), &["serve", "--port", &port], &[]).await;
+    assert!(code == 5 && err.contains(&format!("port {port} is busy")) && err.contains("--port N"), "{code} {err}");
+}
