@@ -8,8 +8,15 @@ use serde_json::Value;
 /// The log's names of ids, and the interface's.
 const IDS: [(&str, &str); 2] = [("conversation", "conversation_id"), ("task", "task_id")];
 /// Where the log keeps instants.
-const TIMES: [&[&str]; 6] =
-    [&["at"], &["not_before"], &["until"], &["retry", "since"], &["letter", "since"], &["letter", "retry_at"]];
+const TIMES: [&[&str]; 7] = [
+    &["at"],
+    &["not_before"],
+    &["until"],
+    &["retry", "since"],
+    &["letter", "since"],
+    &["letter", "retry_at"],
+    &["outcome", "operation", "expires_at"],
+];
 
 /// An event for callers.
 pub fn shown_event(event: &Event) -> Value {

@@ -36,7 +36,9 @@ async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_its
         return;
     };
     let (data, beside) = (disk.folder.join("data"), folder.path().join("beside"));
-    [&data, &beside].map(|folder| std::fs::create_dir(folder).expect("a folder"));
+    for folder in [&data, &beside] {
+        std::fs::create_dir(folder).expect("a folder");
+    }
     let mut server = Server::start(&data, &[], &[]).await;
     let body = |text: &str| json!({ "text": text, "conversation_key": "k" });
     let (status, said) = server.post("/api/v1/messages?wait=20", &body("what is due?")).await.expect("answered");

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{File, remove_file, rename},
-    io::{Error, Write},
+    io::{Error, ErrorKind, Write},
     path::Path,
 };
 
@@ -13,24 +13,41 @@ use super::folder::private_file;
 const RESERVE_FILE: &str = "annie.reserve";
 const DRAFT_FILE: &str = "annie.reserve.tmp";
 /// Room for the index of the write-ahead log (32 KiB), its first frames, and the small files of a start.
-const RESERVE_BYTES: usize = 256 * 1024;
+const RESERVE_BYTES: u64 = 256 * 1024;
+/// What is written at a time: a block of most file systems.
+const BLOCK_BYTES: usize = 4096;
 
-/// Sees to it that the space is there. A disk that is full now gets another chance at the next start.
+/// Sees to it that the space is there. On a full disk that is what is left of it after a start, so that nothing else uses it
+/// up; there is another chance for the rest at the next start.
 pub(super) fn keep(folder: &Path) {
     let path = folder.join(RESERVE_FILE);
-    if std::fs::metadata(&path).is_ok_and(|file| file.len() >= RESERVE_BYTES as u64) {
+    let kept_bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+    if kept_bytes >= RESERVE_BYTES {
         return;
     }
     let draft = folder.join(DRAFT_FILE);
-    if let Err(error) = fill(&draft).and_then(|()| rename(&draft, &path)) {
-        let _ = remove_file(&draft);
-        tracing::debug!(%error, "no space is kept for a start on a full disk");
+    match fill(&draft) {
+        Ok(bytes) if bytes > kept_bytes && rename(&draft, &path).is_ok() => {}
+        Ok(_) | Err(_) => {
+            let _ = remove_file(&draft);
+            tracing::debug!("no space is kept for a start on a full disk");
+        }
     }
 }
 
-fn fill(draft: &Path) -> Result<(), Error> {
+/// Takes the space, or as much of it as there is: so many bytes.
+fn fill(draft: &Path) -> Result<u64, Error> {
     let mut file: File = private_file(draft)?;
-    file.write_all(&[0; RESERVE_BYTES])
+    file.set_len(0)?;
+    let mut bytes = 0;
+    while bytes < RESERVE_BYTES {
+        match file.write_all(&[0; BLOCK_BYTES]) {
+            Ok(()) => bytes += BLOCK_BYTES as u64,
+            Err(error) if error.kind() == ErrorKind::StorageFull => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
 }
 
 /// Gives the space free. False if none was kept.
@@ -49,7 +66,7 @@ mod tests {
         keep(folder.path());
         keep(folder.path());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
-        assert_eq!(std::fs::metadata(folder.path().join(RESERVE_FILE)).unwrap().len(), RESERVE_BYTES as u64);
+        assert_eq!(std::fs::metadata(folder.path().join(RESERVE_FILE)).unwrap().len(), RESERVE_BYTES);
         assert!(release(folder.path()) && !release(folder.path()));
     }
 }
