@@ -2,6 +2,7 @@
 
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::json;
+use serde_json::json;
 
 use super::bad_models::{ask, server_with};
 
@@ -40,6 +41,24 @@ async fn server_that_refuses_tools_still_creates_a_task_and_is_not_asked_with_to
     let (_, queue) = server.get("/api/v1/queue").await;
     let why = queue["backends"][0]["by_commands"]["why"].as_str().unwrap_or_default();
     assert!(why.contains("does not support tools"), "{queue}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn model_without_a_usable_call_changes_its_own_turns_and_after_three_of_them_its_backend() {
+    let model = FakeModelServer::start(|seen| {
+        if seen.tool_names().is_empty() { by_commands(seen) } else { Reply::calls([("buy_milk", json!({}))]) }
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    for (turn, asked_with_tools) in [(1, 3), (2, 6), (3, 9), (4, 9)] {
+        let said = ask(&server, &format!("remind me to buy milk, {turn}")).await;
+        assert_eq!(said["answer"], "I added the task Buy milk.", "{said}");
+        assert_eq!(with_tools(&model), asked_with_tools, "turn {turn}");
+    }
+    let (_, queue) = server.get("/api/v1/queue").await;
+    let by_commands = &queue["backends"][0]["by_commands"];
+    assert_eq!(by_commands["why"], "several turns had no usable call", "{queue}");
+    assert!(by_commands["until"].is_number() || by_commands["until"].is_string(), "{queue}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

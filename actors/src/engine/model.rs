@@ -39,8 +39,10 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
     record::record(ctx, state, task, agent, body).await?;
     // Later turns on this backend need not find it out again.
     if !was_by_commands && state.conv.turn(task).is_some_and(|turn| turn.main.is_cmd()) {
-        let why = refusal.unwrap_or_else(|| "several rounds in a row had no usable call".to_owned());
-        state.wiring.leases.use_commands(&backend, &why);
+        match &refusal {
+            Some(refusal) => state.wiring.leases.use_commands(&backend, refusal),
+            None => state.wiring.leases.note_unusable_turn(&backend),
+        }
     }
     Ok(())
 }

@@ -131,7 +131,7 @@ pub(super) async fn record_all(
     state: &mut EngineState,
     mut events: Vec<NewEvent>,
 ) -> Result<(), NodeError> {
-    note_rounds_that_act(state, &events);
+    note_rounds_that_act(state);
     for event in &events {
         state.conv.fold(event.at, event.task, &event.agent, &event.body);
     }
@@ -139,6 +139,9 @@ pub(super) async fn record_all(
     let now = ctx.now();
     let mut decided: HashMap<TaskId, u32> = HashMap::new();
     while let Some(decision) = state.conv.decide() {
+        if decision.body.is_final() && forbid_rounds(state, decision.task) {
+            continue;
+        }
         let count = decided.entry(decision.task).or_default();
         *count += 1;
         if *count > DECISIONS_MAX {
@@ -162,17 +165,30 @@ pub(super) async fn record_all(
 }
 
 /// Before anything is decided the state learns which rounds have begun on a backend that works by itself, so that what ends
-/// their turn tells it. A round of a turn that is cancelled here begins no more.
-fn note_rounds_that_act(state: &mut EngineState, events: &[NewEvent]) {
+/// their turn tells it.
+fn note_rounds_that_act(state: &mut EngineState) {
     for (id, asked) in &state.asked {
-        let DirectiveId::Model(task, _, round) = id else { continue };
-        let is_cancelled =
-            events.iter().any(|e| e.task == *task && matches!(e.body, EventBody::CancelRequested { .. }));
-        let acts = if is_cancelled { !asked.begin.forbid() } else { asked.begin.has_begun() };
-        if acts {
+        if let DirectiveId::Model(task, _, round) = id
+            && asked.begin.has_begun()
+        {
             state.conv.round_acts(*task, *round);
         }
     }
+}
+
+/// Of a turn whose final event is decided no round begins any more. True if one has begun that the decision did not know of:
+/// then it is decided again.
+fn forbid_rounds(state: &mut EngineState, task: TaskId) -> bool {
+    let mut is_news = false;
+    for (id, asked) in &state.asked {
+        if let DirectiveId::Model(of, _, round) = id
+            && *of == task
+            && !asked.begin.forbid()
+        {
+            is_news |= state.conv.round_acts(task, *round);
+        }
+    }
+    is_news
 }
 
 /// Stores events that are folded already, behind those that have waited. False if another life owns the conversation now:

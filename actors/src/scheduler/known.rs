@@ -57,9 +57,13 @@ impl Known {
         };
         let too_large = self.window.zip(now.context_tokens_max).filter(|(ours, theirs)| ours > theirs);
         let too_large = too_large.filter(|_| !std::mem::replace(&mut self.is_warned, true));
-        let knows_no_tools = self.may_use_commands && now.tools == Some(false);
         self.said = Some(now);
-        Learned { too_large, knows_no_tools }
+        Learned { too_large, knows_no_tools: self.knows_no_tools() }
+    }
+
+    /// The server says that its model knows no tools, and the configuration does not say otherwise.
+    pub fn knows_no_tools(&self) -> bool {
+        self.may_use_commands && self.said.as_ref().is_some_and(|facts| facts.tools == Some(false))
     }
 
     fn said(&self, what: impl FnOnce(&ServerFacts) -> Option<u32>) -> Option<u32> {

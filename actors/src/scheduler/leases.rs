@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::{
     SchedulerMsg,
     gate::{Gate, GateGrant, GateRefusal},
+    interface::Interface,
     known::Known,
     outcomes::Outcomes,
     permit::{Permit, Verdict},
@@ -60,8 +61,8 @@ struct Post {
     outcomes: Outcomes,
     /// The last value of its gauge `annie_backend_up`.
     published: Option<bool>,
-    /// Since when its turns are run by commands, and why: its model cannot use tools.
-    by_commands: Option<(Micros, String)>,
+    /// How its model calls skills, as far as that was found out.
+    interface: Interface,
     /// How long its last rounds took, in milliseconds, oldest first.
     rounds: VecDeque<u64>,
 }
@@ -135,7 +136,7 @@ impl Leases {
             is_unreachable: false,
             outcomes: Outcomes::default(),
             published: None,
-            by_commands: None,
+            interface: Interface::default(),
             rounds: VecDeque::new(),
         });
         let inner = Inner { posts: posts.collect(), ..Inner::default() };
@@ -321,7 +322,7 @@ impl Leases {
                 "reachable": !post.is_unreachable, "health": post.health.state(&self.breaker, now),
                 "failures": post.health.row().failures, "trips": post.health.row().trips,
                 "outcomes": post.outcomes.view(), "window": window, "gate": post.gate.view(now),
-                "by_commands": post.by_commands.as_ref().map(|(at, why)| json!({"since": at.to_string(), "why": why})),
+                "by_commands": post.interface.view(now),
             });
             if let (Some(view), Value::Object(known)) = (view.as_object_mut(), post.known.view()) {
                 view.extend(known);
@@ -361,26 +362,32 @@ impl Leases {
 
     /// Whether turns on a backend are run by commands because its model cannot use tools.
     pub(crate) fn is_by_commands(&self, backend: &str) -> bool {
-        let known = |at| self.with(at, |post| post.by_commands.is_some());
+        let now = self.clock.now();
+        let known = |at| self.with(at, |post| post.known.knows_no_tools() || post.interface.is_by_commands(now));
         self.find(backend).and_then(known).unwrap_or(false)
     }
 
-    /// Turns on a backend are run by commands from now on. Said once.
-    pub(crate) fn use_commands(&self, backend: &str, why: &str) {
-        const WHY_CHARS_MAX: usize = 300;
+    /// A turn on a backend had to change to commands because its calls had not the form of calls. Several such turns are
+    /// taken for the backend's own way.
+    pub(crate) fn note_unusable_turn(&self, backend: &str) {
         let now = self.clock.now();
-        let first = |post: &mut Post| {
-            let is_first = post.by_commands.is_none();
-            post.by_commands.get_or_insert_with(|| (now, why.chars().take(WHY_CHARS_MAX).collect()));
-            is_first
-        };
-        if self.find(backend).and_then(|at| self.with(at, first)).unwrap_or(false) {
+        let note = |post: &mut Post| post.interface.note_unusable_turn(now);
+        if self.find(backend).and_then(|at| self.with(at, note)).unwrap_or(false) {
+            self.use_commands(backend, "several turns had no usable call");
+        }
+    }
+
+    /// Turns on a backend begin with commands from now on, for an hour. Said once an hour.
+    pub(crate) fn use_commands(&self, backend: &str, why: &str) {
+        let now = self.clock.now();
+        let change = |post: &mut Post| post.interface.use_commands(why, now);
+        if self.find(backend).and_then(|at| self.with(at, change)).unwrap_or(false) {
             metrics::counter!("annie_interface_fallbacks_total", "backend" => backend.to_owned()).increment(1);
             tracing::warn!(
                 backend,
                 why,
-                "its model cannot use tools: turns on it are run by commands until the process ends; set interface = \"cmd\" \
-                 for this backend to begin with them"
+                "its model cannot use tools: turns on it begin with commands for an hour; set interface = \"cmd\" for this \
+                 backend to begin with them always"
             );
         }
     }

@@ -8,6 +8,7 @@
 mod admit;
 mod desk;
 mod gate;
+mod interface;
 mod known;
 mod leases;
 mod load;

@@ -162,6 +162,10 @@ pub enum Action {
         /// Whether what was called does not exist at all.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_unknown: bool,
+        /// The call has not the form of a call: a tool that does not exist, or arguments that are no JSON object. A model
+        /// that writes only such calls cannot use tools.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_malformed: bool,
     },
     /// Run a skill.
     Skill(PlannedSkill),
@@ -593,9 +597,9 @@ pub enum EventBody {
     },
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
-const fn is_zero(ms: &u64) -> bool {
-    *ms == 0
+/// Whether a number is not worth storing.
+pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 impl EventBody {

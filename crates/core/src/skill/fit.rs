@@ -42,16 +42,22 @@ impl CallStyle {
     /// A whole call of a skill with these arguments, as the model would write it.
     #[must_use]
     pub fn call(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
-        let arguments = || Value::Object(given.clone());
         match self {
             Self::Cmd => {
                 let flags = skill.args.iter().filter_map(|arg| Some((arg, given.get(&arg.name)?)));
                 flags.fold(skill.name.clone(), |line, (arg, value)| format!("{line} {}", flag(arg, value)))
             }
-            Self::UseSkill => {
-                format!("use_skill {{\"skill\":{},\"arguments\":{}}}", Value::from(skill.name.as_str()), arguments())
-            }
-            Self::Direct => format!("{} {}", crate::context::direct_tool_name(&skill.name), arguments()),
+            Self::UseSkill | Self::Direct => self.json_call(&skill.name, &Value::Object(given.clone())),
+        }
+    }
+
+    /// A call of a tool with these arguments; of commands, the JSON that stands for their flags.
+    #[must_use]
+    pub fn json_call(self, skill: &str, arguments: &Value) -> String {
+        match self {
+            Self::Cmd => format!("{skill} {arguments}"),
+            Self::UseSkill => format!("use_skill {{\"skill\":{},\"arguments\":{arguments}}}", Value::from(skill)),
+            Self::Direct => format!("{} {arguments}", crate::context::direct_tool_name(skill)),
         }
     }
 

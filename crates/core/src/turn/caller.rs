@@ -83,10 +83,7 @@ pub fn resolve_main(reply: &ModelReply, turn: &Turn, skills: &SkillSet) -> Vec<R
 fn own_calls(thread: &Thread, run: &AgentRun, called: &[ToolCall]) -> Vec<ResolvedCall> {
     let mut ids = BTreeSet::new();
     let understand = |(n, call): (usize, &ToolCall)| {
-        let mut id = if call.id.is_empty() { format!("call_{}_{n}", run.round) } else { call.id.clone() };
-        while !ids.insert(id.clone()) {
-            id.push_str(&format!("_{n}"));
-        }
+        let id = resolve::unique_id(&mut ids, call, run.round, n);
         let action = if n < CALLS_MAX {
             action(thread, &call.name, &call.arguments)
         } else {
@@ -99,22 +96,22 @@ fn own_calls(thread: &Thread, run: &AgentRun, called: &[ToolCall]) -> Vec<Resolv
 
 /// A call of the caller's tools. What the caller could not use is the model's to correct.
 fn action(thread: &Thread, name: &str, raw: &str) -> Action {
-    let wrong =
-        |text: String, is_unknown| Action::Answer { text: format!("Error: {text}"), is_error: true, is_unknown };
     let Some(tool) = thread.tool(name) else {
         let names: Vec<&str> = thread.tools.iter().take(CALLS_MAX).map(|t| t.name.as_str()).collect();
-        let name: String = name.chars().take(80).collect();
-        return wrong(format!("there is no tool {name:?}. Your tools are: {}.", names.join(", ")), true);
+        let text = format!("there is no tool {:?}. Your tools are: {}.", resolve::shown(name), names.join(", "));
+        return resolve::malformed(&text, true);
     };
-    let raw = if raw.trim().is_empty() { "{}" } else { raw };
-    match serde_json::from_str::<Value>(raw) {
-        Err(e) => wrong(format!("the arguments of {name} are not valid JSON ({e}). Send the call again."), false),
-        Ok(value) if !value.is_object() => wrong(format!("the arguments of {name} must be a JSON object."), false),
-        Ok(value) if tool.strict => match json_schema::validate(&tool.parameters, &value) {
-            Ok(()) => Action::Caller,
-            Err(why) => wrong(format!("the arguments of {name} do not fit its schema: {}.", why.join("; ")), false),
-        },
-        Ok(_) => Action::Caller,
+    let arguments = match resolve::arguments_of(name, raw) {
+        Ok(arguments) => Value::Object(arguments),
+        Err(why) => return resolve::malformed(&why, false),
+    };
+    let misfit = if tool.strict { json_schema::validate(&tool.parameters, &arguments).err() } else { None };
+    match misfit {
+        None => Action::Caller,
+        Some(why) => {
+            let text = format!("the arguments of {name} do not fit its schema: {}.", why.join("; "));
+            resolve::malformed(&text, false)
+        }
     }
 }
 
@@ -130,7 +127,8 @@ impl AgentRun {
         let handed_over = open
             .iter()
             .map(|o| {
-                let arguments = if o.call.raw.trim().is_empty() { "{}".to_owned() } else { o.call.raw.clone() };
+                let is_empty = matches!(o.call.raw.trim(), "" | "null");
+                let arguments = if is_empty { "{}".to_owned() } else { o.call.raw.clone() };
                 ToolCall { id: o.call.id.clone(), name: o.call.name.clone(), arguments }
             })
             .collect();

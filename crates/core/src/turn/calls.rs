@@ -7,14 +7,14 @@ use super::{
     run::{AgentRun, OpenCall, Phase, RunKind},
 };
 use crate::{
-    context::{clip, direct_tool_name},
+    context::clip,
     event::{Action, Mode, PlannedSkill, ResolvedCall},
     ids::IntentId,
     loop_guard::LoopLevel,
     outcome::{Outcome, Status},
     plan::first_line,
     receipt::{self, Extent, Receipt},
-    skill::Effect,
+    skill::{CallStyle, Effect},
 };
 
 /// What a call is answered with that stands in its reply more than once.
@@ -129,7 +129,7 @@ impl AgentRun {
             self.calls_used += 1;
         }
         open.warning = (verdict.level == LoopLevel::Warning).then_some(verdict.message);
-        let Action::Answer { text, is_error, is_unknown } = &open.call.action else { return true };
+        let Action::Answer { text, is_error, is_unknown, .. } = &open.call.action else { return true };
         self.guard.record(&name, &arguments, Some(text), *is_unknown);
         open.result = Some(with_warning(clip(text, self.result_bytes_max).into_owned(), open.warning.as_deref()));
         !is_error
@@ -161,9 +161,9 @@ impl AgentRun {
             return false;
         }
         let advice = self.advise(outcome);
-        let kind = (!self.is_cmd()).then_some(self.kind);
+        let style = self.style();
         let Some(open) = self.awaited(intent) else { return false };
-        let text = in_its_language(open, kind, outcome);
+        let text = in_its_language(open, style, outcome);
         let mut shown = clip(&text, bytes_max).into_owned();
         if let Some(advice) = advice {
             shown.push_str(&format!("\nNext: {advice}"));
@@ -225,7 +225,8 @@ impl AgentRun {
             open.result = Some(with_warning(text, open.warning.as_deref()));
             // A dispatch is in the plan now, and its words are in the messages.
             open.call.raw.clear();
-            open.call.action = Action::Answer { text: String::new(), is_error: false, is_unknown: false };
+            open.call.action =
+                Action::Answer { text: String::new(), is_error: false, is_unknown: false, is_malformed: false };
         }
     }
 
@@ -249,10 +250,10 @@ impl AgentRun {
 }
 
 /// A result's text for the model. Skills speak of flags; an agent that calls them with JSON hears of arguments, and is shown
-/// its own call to correct. `kind` is nothing where it writes commands.
-fn in_its_language(open: &OpenCall, kind: Option<RunKind>, outcome: &Outcome) -> String {
+/// its own call to correct.
+fn in_its_language(open: &OpenCall, style: CallStyle, outcome: &Outcome) -> String {
     let planned = open.planned().filter(|_| outcome.error_type.as_deref() == Some("invalid_arguments"));
-    let (Some(planned), Some(kind)) = (planned, kind) else { return outcome.to_llm_string() };
+    let Some(planned) = planned.filter(|_| style != CallStyle::Cmd) else { return outcome.to_llm_string() };
     let said = outcome.data.split("\nUsage: ").next().unwrap_or_default();
     let names = said.split(' ').map(|word| match word.strip_prefix("--") {
         Some(flag) => {
@@ -263,10 +264,7 @@ fn in_its_language(open: &OpenCall, kind: Option<RunKind>, outcome: &Outcome) ->
     });
     let said = names.collect::<Vec<_>>().join(" ");
     let (skill, arguments) = (&planned.skill, &planned.arguments);
-    let call = match kind {
-        RunKind::Main(Mode::Direct) => format!("{} {arguments}", direct_tool_name(skill)),
-        _ => format!("use_skill {{\"skill\":{},\"arguments\":{arguments}}}", Value::from(skill.as_str())),
-    };
+    let call = style.json_call(skill, arguments);
     let outcome =
         Outcome { data: format!("{said}\nYour call was: {call}\nCorrect it and send it again."), ..outcome.clone() };
     outcome.to_llm_string()

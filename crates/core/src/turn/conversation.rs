@@ -140,13 +140,8 @@ pub struct Turn {
     /// Messages that were accepted from then on may join it; nothing while none may.
     pub(super) hears_from: Option<Micros>,
     /// How often the model was told that its answer has not the form that was asked for.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) format_repairs: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// When a turn goes on.
@@ -327,11 +322,9 @@ impl Conversation {
     }
 
     /// A round of this turn's main agent may have begun on a backend that works by itself. Nothing follows from it here, but
-    /// whatever ends the turn before the round ends says that its work may have taken effect.
-    pub fn round_acts(&mut self, task: TaskId, round: u32) {
-        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
-            turn.main.round_acts(round);
-        }
+    /// whatever ends the turn before the round ends says that its work may have taken effect. True if this is news.
+    pub fn round_acts(&mut self, task: TaskId, round: u32) -> bool {
+        self.turns.iter_mut().find(|t| t.task == task).is_some_and(|turn| turn.main.round_acts(round))
     }
 
     /// What a live sub-agent has done so far. A live Engine does not fold the events of its agents, so it says this before

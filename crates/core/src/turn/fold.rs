@@ -50,7 +50,7 @@ impl Turn {
             self.inbound.text.push_str("\n\n");
             self.inbound.text.push_str(&inbound.text);
             self.main.user_adds(&format!("{USER_ADDS}, while you work on this:]\n{}", inbound.text));
-            self.main.provenance.said(&inbound.text);
+            self.main.provenance.add_user_text(&inbound.text);
             self.told.push(task);
         }
         // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.
@@ -250,8 +250,8 @@ impl Turn {
         }
         self.runs.remove(agent);
         self.progress.remove(agent);
-        self.main.provenance.learn(report.ids.iter().copied());
-        self.main.provenance.quote(&report.result);
+        self.main.provenance.add_ids(report.ids.iter().copied());
+        self.main.provenance.add_untrusted_text(&report.result);
         self.settle();
         self.plan.node(agent).map_or(0, Node::charged)
     }

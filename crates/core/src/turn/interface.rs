@@ -15,7 +15,7 @@ use crate::{
     message::{Message, ToolCall},
 };
 
-/// After so many rounds in a row whose calls were all mistakes the model is taken for one that cannot use tools.
+/// After so many rounds in a row whose calls all had not the form of a call the model is taken for one that cannot use tools.
 const UNUSABLE_ROUNDS_MAX: u32 = 3;
 
 impl Turn {

@@ -15,6 +15,7 @@ use crate::{
     loop_guard::LoopGuard,
     message::{Finish, Message, ModelError, ModelErrorKind, ToolCall, Usage},
     receipt::Receipt,
+    skill::CallStyle,
     time::Micros,
 };
 
@@ -196,7 +197,7 @@ pub struct AgentRun {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Receipt>,
     /// Replies that asked again for an effect that has a receipt.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) repeats: u32,
     /// A skill that it was granted changes something: an agent that runs none has not done its mission.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -244,8 +245,8 @@ pub struct AgentRun {
     /// What it was told that it did not say itself.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
-    /// Rounds in a row whose calls were all mistakes.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    /// Rounds in a row whose calls all had not the form of a call.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) unusable_rounds: u32,
     /// An empty reply was pointed out to it.
     nudged: bool,
@@ -311,6 +312,16 @@ impl AgentRun {
         self.by_commands || self.kind.is_cmd()
     }
 
+    /// How it writes its calls.
+    #[must_use]
+    pub const fn style(&self) -> CallStyle {
+        match self.kind {
+            _ if self.is_cmd() => CallStyle::Cmd,
+            RunKind::Main(Mode::Direct) => CallStyle::Direct,
+            RunKind::Main(_) | RunKind::Sub(_) => CallStyle::UseSkill,
+        }
+    }
+
     /// How it ended, if it has.
     #[must_use]
     pub const fn ending(&self) -> Option<&Ending> {
@@ -336,7 +347,7 @@ impl AgentRun {
             usage: self.usage,
             skills_run: self.ran.clone(),
             receipts: self.receipts.clone(),
-            ids: self.provenance.found(),
+            ids: self.provenance.found_ids(),
         }
     }
 
@@ -367,11 +378,9 @@ impl AgentRun {
         took
     }
 
-    /// The current round may have begun on a backend that works by itself.
-    pub fn round_acts(&mut self, round: u32) {
-        if self.awaits(round) {
-            self.acts_in = Some(round);
-        }
+    /// The current round may have begun on a backend that works by itself; true if that is news.
+    pub fn round_acts(&mut self, round: u32) -> bool {
+        self.awaits(round) && self.acts_in.replace(round) != Some(round)
     }
 
     /// Whether the current round may have begun on a backend that works by itself, and has no end yet.
@@ -412,8 +421,9 @@ impl AgentRun {
             return;
         }
         self.cut = None;
-        let is_mistake = |c: &ResolvedCall| matches!(c.action, Action::Answer { is_error: true, .. });
-        self.unusable_rounds = if calls.iter().all(is_mistake) { self.unusable_rounds.saturating_add(1) } else { 0 };
+        // A refusal of the kernel, or arguments that a skill does not take, say nothing about how the model writes calls.
+        let is_malformed = |c: &ResolvedCall| matches!(c.action, Action::Answer { is_malformed: true, .. });
+        self.unusable_rounds = if calls.iter().all(is_malformed) { self.unusable_rounds.saturating_add(1) } else { 0 };
         self.messages.push(self.as_message(text, calls, reply.provider_state));
         if self.wrapping_up {
             self.undone.extend(calls.iter().map(|c| format!("{} (tool call limit reached)", c.name)));
@@ -644,11 +654,6 @@ impl AgentRun {
 fn is_sendable(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// A reply whose calls cannot be sent back as calls, since a provider would refuse a name in them. Under another name the

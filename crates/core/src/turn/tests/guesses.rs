@@ -41,7 +41,7 @@ fn skill_that_changes_takes_only_a_number_that_was_named() {
     w.replies("", &[drop_task(1)]);
     assert!(ran(&w, "main").is_empty());
     let told = w.results().remove(0);
-    assert!(told.starts_with("Error: number 1 was named by nobody"), "{told}");
+    assert!(told.starts_with("Error: Number 1 does not appear in the user's words or in any result."), "{told}");
     assert!(told.contains(r#"use_skill {"skill":"tasks.search","arguments":{}}"#), "{told}");
     w.replies("", &[use_skill("1", "tasks.search", &json!({"query": "milk"}))]);
     w.main_skill("Found 1 task:\n- #7 Buy milk");
@@ -88,7 +88,7 @@ fn agents_know_the_numbers_of_their_parent_and_report_those_that_they_found() {
     };
     w.replies("", &[give("a", &[]), give("b", &["a"]), collect(&[])]);
     w.agent_replies("a", &cmd("tasks.drop --id 2"), &[]);
-    assert!(ran(&w, "a").is_empty(), "the mission's number was named by nobody");
+    assert!(ran(&w, "a").is_empty(), "the mission's number appears nowhere else");
     assert!(w.last_shown_to("a").contains("Look it up first: tasks.search"), "{}", w.last_shown_to("a"));
     w.agent_replies("a", &cmd("tasks.drop --id 5\ntasks.search --query milk"), &[]);
     assert_eq!(ran(&w, "a"), ["tasks.drop"]);

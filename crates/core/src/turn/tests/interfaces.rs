@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    script::{cmd, dispatch, tool, use_skill},
+    script::{cmd, dispatch, skill, skills, tool, use_skill},
     world::World,
 };
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     ids::AgentId,
     limits::{MainInterface, TurnLimits},
     message::{Message, ModelError, ModelErrorKind},
+    skill::{ArgKind, Effect, SkillSet, SkillSpec},
 };
 
 fn with(mode: Mode, main_interface: MainInterface) -> World {
@@ -116,6 +117,23 @@ fn three_rounds_without_a_usable_call_change_to_commands_and_the_mistakes_are_fo
         request.messages
     );
     assert!(w.turn().mode == Mode::SingleLoop, "commands have no orchestrator");
+}
+
+#[test]
+fn refusals_of_sound_calls_change_no_interface() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Auto);
+    let mut drop = skill("tasks.drop", Effect::Once, &[("id", true)]);
+    drop.args[0].kind = ArgKind::Id;
+    w.skills = SkillSet::new(skills().iter().map(|s| SkillSpec::clone(s)).chain([drop]).collect::<Vec<_>>(), [], 1);
+    w.say("Drop the milk task");
+    w.replies("", &[use_skill("1", "tasks.drop", &json!({"id": 5}))]);
+    w.replies("", &[use_skill("1", "tasks.create", &json!({"due": "today"}))]);
+    w.replies("", &[use_skill("1", "pets.feed", &json!({}))]);
+    w.replies("", &[tool("1", "get_skill", &json!({"domain": "pets"}))]);
+    assert!(
+        !w.request().tools.is_empty(),
+        "a number that nobody named, a missing argument, unknown skills and domains"
+    );
 }
 
 #[test]
