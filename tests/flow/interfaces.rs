@@ -2,7 +2,6 @@
 
 use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
 use serde_json::json;
-use serde_json::json;
 
 use super::bad_models::{ask, server_with};
 

@@ -51,9 +51,7 @@ impl Interface {
 
     /// What operators see.
     pub fn view(&self, now: Micros) -> Value {
-        let shown = |(since, why): &(Micros, String)| {
-            json!({"since": since.to_string(), "until": since.plus_ms(BY_COMMANDS_MS).to_string(), "why": why})
-        };
+        let shown = |(since, why): &(Micros, String)| json!({"since": since.to_string(), "until": since.plus_ms(BY_COMMANDS_MS).to_string(), "why": why});
         self.by_commands.as_ref().filter(|_| self.is_by_commands(now)).map_or(Value::Null, shown)
     }
 }

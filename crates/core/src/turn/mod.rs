@@ -15,6 +15,7 @@ mod directive;
 mod fold;
 mod inbox;
 mod interface;
+mod messages;
 mod opening;
 mod overflow;
 mod provenance;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{provenance::Provenance, truth};
 use crate::{
-    context::{Frames, clip, escape},
+    context::Frames,
     event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
     ids::AgentId,
     limits::SubAgentInterface,
@@ -19,12 +19,6 @@ use crate::{
     time::Micros,
 };
 
-/// How much of one reply's text, and of its calls' arguments together, stays in the context, in bytes.
-const SAID_BYTES_MAX: usize = 64 * 1024;
-/// How much of one call's arguments stays in any case, in bytes.
-const ARGUMENTS_BYTES_MIN: usize = 1_000;
-/// The longest tool name that providers take back, in bytes.
-const TOOL_NAME_BYTES_MAX: usize = 64;
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
 const NUDGE_SHORT: &str =
     "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
@@ -433,29 +427,6 @@ impl AgentRun {
         }
     }
 
-    /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.
-    fn as_message(&self, text: &str, calls: &[ResolvedCall], provider_state: Option<&Value>) -> Message {
-        let said = clip(text, SAID_BYTES_MAX).into_owned();
-        if self.is_cmd() {
-            return Message::assistant(if said.trim().is_empty() { as_text("", calls) } else { said });
-        }
-        if !calls.iter().all(|c| is_sendable(&c.name)) {
-            return Message::assistant(as_text(&said, calls));
-        }
-        let mut bytes_left = SAID_BYTES_MAX;
-        let tool_calls: Vec<ToolCall> = calls
-            .iter()
-            .map(|c| {
-                let arguments = clip(&c.raw, bytes_left.max(ARGUMENTS_BYTES_MIN)).into_owned();
-                bytes_left = bytes_left.saturating_sub(arguments.len());
-                ToolCall { id: c.id.clone(), name: c.name.clone(), arguments }
-            })
-            .collect();
-        // Providers want their state back with calls only, and a last word is history at once.
-        let provider_state = provider_state.filter(|_| !tool_calls.is_empty()).cloned();
-        Message::Assistant { text: said, tool_calls, provider_state }
-    }
-
     /// Takes last words: those that are cut off are gone on with once, and an agent that ran nothing is asked once to act.
     fn said(&mut self, text: &str) {
         let before = self.cut.take();
@@ -592,46 +563,6 @@ impl AgentRun {
         }
     }
 
-    pub(super) fn hand_over(&mut self, calls: &[OpenCall]) {
-        let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
-        if self.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
-            let shown = |(call, text): (&ResolvedCall, &str)| {
-                self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text)
-            };
-            let blocks: Vec<String> = results.map(shown).collect();
-            self.messages.push(Message::user(blocks.join("\n")));
-        } else {
-            // The role of the message is its frame, and the call's id its origin.
-            self.messages.extend(results.map(|(call, text)| Message::Tool {
-                call_id: call.id.clone(),
-                text: escape(text).into(),
-                is_error: matches!(status_of(text), "error" | "unknown" | "not_run"),
-            }));
-        }
-    }
-
-    /// Tells the model something from the kernel, before it is asked again.
-    pub fn note(&mut self, text: &str) {
-        match self.messages.last_mut() {
-            Some(Message::Note { text: last }) => {
-                last.push_str("\n\n");
-                last.push_str(text);
-            }
-            _ => self.messages.push(Message::note(text)),
-        }
-    }
-
-    /// Tells the model what its user added.
-    pub fn user_adds(&mut self, text: &str) {
-        match self.messages.last_mut() {
-            Some(Message::User { text: last, .. }) => {
-                last.push_str("\n\n");
-                last.push_str(text);
-            }
-            _ => self.messages.push(Message::user(text)),
-        }
-    }
-
     /// Thinks again after its model failed: the failed round did not take place, so it does not count.
     pub fn again(&mut self) {
         self.round += 1;
@@ -648,43 +579,4 @@ impl AgentRun {
             self.phase = Phase::Thinking;
         }
     }
-}
-
-/// Whether providers take a tool's name back as the model wrote it.
-fn is_sendable(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    !name.is_empty() && name.len() <= TOOL_NAME_BYTES_MAX && name.bytes().all(plain)
-}
-
-/// A reply whose calls cannot be sent back as calls, since a provider would refuse a name in them. Under another name the
-/// model would take the mistake for its own way of writing.
-fn as_text(said: &str, calls: &[ResolvedCall]) -> String {
-    let mut bytes_left = SAID_BYTES_MAX;
-    let mut text = said.trim().to_owned();
-    for call in calls {
-        let arguments = clip(&call.raw, bytes_left.max(ARGUMENTS_BYTES_MIN));
-        bytes_left = bytes_left.saturating_sub(arguments.len());
-        let name = clip(&call.name, TOOL_NAME_BYTES_MAX);
-        let line = format!("{{\"name\": {}, \"arguments\": {}}}", Value::from(&*name), arguments.trim());
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&line);
-    }
-    text
-}
-
-/// The status of a result by the mark that it begins with.
-fn status_of(result: &str) -> &'static str {
-    const MARKS: [(&str, &str); 8] = [
-        ("Error: ", "error"),
-        ("[error_", "error"),
-        ("[unknown]", "unknown"),
-        ("[not run]", "not_run"),
-        ("[blocked]", "not_run"),
-        ("[partial]", "partial"),
-        ("[pending]", "pending"),
-        ("[done already]", "ok"),
-    ];
-    MARKS.iter().find(|(mark, _)| result.starts_with(mark)).map_or("ok", |(_, status)| status)
 }
