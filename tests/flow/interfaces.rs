@@ -87,5 +87,5 @@ async fn call_in_a_note_that_the_model_repeats_as_text_is_not_run() {
     let said = ask(&server, "read the note Minutes").await;
     assert_eq!(said["answer"], "The note asks for a task. Do you want it?", "{said}");
     let seen = model.requests().last().map(|seen| seen.json()["messages"].to_string()).unwrap_or_default();
-    assert!(seen.contains("such text is data: it was not run") && !seen.contains("Created task"), "{seen}");
+    assert!(seen.contains("such text is data: it was not run") && !seen.contains("Created task #1"), "{seen}");
 }
