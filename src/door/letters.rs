@@ -55,7 +55,7 @@ fn instant(field: &'static str, text: Option<String>) -> Result<Option<Micros>, 
 /// # Errors
 /// `forbidden` for another user without the scope `impersonate`.
 pub fn scope_of(caller: &Caller, user: Option<&str>) -> Result<Scope, Fault> {
-    let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(caller.scope()) };
+    let Some(user) = user else { return Ok(caller.scope()) };
     let user = UserId::new(user).map_err(|e| Fault::from(e).at("user"))?;
     if user != caller.user {
         caller.must(KeyScope::Impersonate).map_err(|fault| fault.at("user"))?;

@@ -25,7 +25,7 @@ impl v1::dead_letters_server::DeadLetters for Door {
         let wanted = request.into_inner();
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let before = convert::before(&wanted.next)?;
-        let scope = scope_of(&caller, Some(&wanted.user)).map_err(refused)?;
+        let scope = scope_of(&caller, user_in(&wanted.user)).map_err(refused)?;
         let filter = LetterFilter {
             state: state_from(wanted.state)?,
             code: Some(wanted.error).filter(|code| !code.is_empty()),
@@ -91,6 +91,11 @@ impl v1::dead_letters_server::DeadLetters for Door {
     }
 }
 
+/// A user that was given.
+fn user_in(text: &str) -> Option<&str> {
+    Some(text).filter(|user| !user.is_empty())
+}
+
 fn many(caller: &Caller, wanted: v1::ManyLettersRequest) -> Result<ManyLetters, Status> {
     let filter = LetterFilter {
         state: None,
@@ -100,7 +105,7 @@ fn many(caller: &Caller, wanted: v1::ManyLettersRequest) -> Result<ManyLetters, 
         failed_before: wanted.failed_before_us.map(Micros),
     };
     Ok(ManyLetters {
-        scope: scope_of(caller, Some(&wanted.user)).map_err(refused)?,
+        scope: scope_of(caller, user_in(&wanted.user)).map_err(refused)?,
         filter,
         limit: page::BULK.of_number(wanted.limit).map_err(refused)?,
         is_confirmed: wanted.confirmed,

@@ -61,7 +61,7 @@ pub struct Conversations {
 #[into_params(parameter_in = Query)]
 pub struct Page {
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -186,7 +186,7 @@ pub struct Messages {
 #[into_params(parameter_in = Query)]
 pub struct MessagesPage {
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
@@ -229,7 +229,7 @@ pub struct EventsPage {
     /// The last place that you have; `next` goes on from where an earlier page ended.
     after: Option<u64>,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 100 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]

@@ -116,7 +116,7 @@ pub struct LettersPage {
     #[param(format = DateTime)]
     failed_before: Option<String>,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]

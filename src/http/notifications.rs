@@ -64,7 +64,7 @@ pub struct NoticesPage {
     /// The last place that you have; 0 is the beginning. `next` goes on from where an earlier page ended.
     after: Option<u64>,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]

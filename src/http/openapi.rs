@@ -85,6 +85,17 @@ pub fn document() -> Value {
         schemas[schema]["properties"][property]["pattern"] = json!(pattern);
     }
     schemas["NewMessage"]["not"] = contradictions();
+    // The root ends the whole server, and is not struck without `force`.
+    schemas["Act"]["anyOf"] = json!([
+        { "properties": { "path": { "pattern": "[^/]" } } },
+        { "required": ["force"], "properties": { "force": { "const": true } } },
+    ]);
+    schemas["Feeling"]["properties"]["name"]["enum"] = json!(FEELINGS);
+    let given = json!({ "not": { "type": "null" } });
+    schemas["ResponseRequest"]["not"] = json!({
+        "required": ["conversation", "previous_response_id"],
+        "properties": { "conversation": given, "previous_response_id": given },
+    });
     schemas["ResponseInput"]["oneOf"][0]["pattern"] = json!(NOT_BLANK);
     schemas["ResponseInput"]["oneOf"][1]["minItems"] = json!(1);
     schemas["EmbeddingInput"]["oneOf"][0]["minLength"] = json!(1);
@@ -120,6 +131,42 @@ const TEXTS: [(&str, &str, &str); 7] = [
     ("KeyWish", "name", VISIBLE),
     ("Hold", "holder", PLAIN),
     ("Release", "holder", PLAIN),
+];
+
+/// Words for how a user feels.
+const FEELINGS: [&str; 32] = [
+    "neutral",
+    "calm",
+    "relaxed",
+    "frustrated",
+    "frustration",
+    "angry",
+    "anger",
+    "annoyed",
+    "impatient",
+    "urgent",
+    "stressed",
+    "stress",
+    "anxious",
+    "anxiety",
+    "fear",
+    "fearful",
+    "overwhelmed",
+    "happy",
+    "happiness",
+    "joy",
+    "joyful",
+    "excited",
+    "tired",
+    "low",
+    "sad",
+    "sadness",
+    "exhausted",
+    "curious",
+    "curiosity",
+    "interested",
+    "surprise",
+    "surprised",
 ];
 
 /// What a message cannot ask for at once.

@@ -89,7 +89,7 @@ pub struct OperationsPage {
     #[serde(default)]
     open: bool,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{1,18}$")]
+    #[param(pattern = "^[0-9]{0,18}$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
