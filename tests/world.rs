@@ -31,7 +31,7 @@ pub struct WorldParts {
     pub others: Vec<(&'static str, Arc<dyn Model>)>,
     pub skills: Arc<FakeSkills>,
     pub slots: u32,
-    /// The backend works by itself: a round of it is an effect.
+    /// The backend `main` works by itself: a round of it is an effect.
     pub acts: bool,
     pub limits: KernelLimits,
 }
@@ -60,13 +60,13 @@ impl WorldParts {
     }
 
     pub async fn start(&self) -> World {
-        let backend = |name: &str, model: &Arc<dyn Model>| {
-            let (name, slots, acts) = (name.to_owned(), self.slots, self.acts);
+        let backend = |name: &str, model: &Arc<dyn Model>, acts: bool| {
+            let (name, slots) = (name.to_owned(), self.slots);
             let facts = BackendFacts { name, slots, acts, ..BackendFacts::default() };
             Backend { name: facts.name.clone(), slots, facts, model: model.clone(), round_ms_max: None }
         };
-        let mut backends = vec![backend("main", &self.model)];
-        backends.extend(self.others.iter().map(|(name, model)| backend(name, model)));
+        let mut backends = vec![backend("main", &self.model, self.acts)];
+        backends.extend(self.others.iter().map(|(name, model)| backend(name, model, false)));
         let facts: Vec<BackendFacts> = backends.iter().map(|b| b.facts.clone()).collect();
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
         let kernel = Kernel::start(Parts {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     breaker::RunRequest,
-    effects::{Begin, ModelCall, ModelDone, SkillDone, call_model, call_skill},
+    effects::{Begin, ModelCall, ModelDone, SkillDone, Waits, call_model, call_skill},
     engine::EngineMsg,
     log_writer::{LogError, append},
     observe::{Addr, Context, Named, Node, NodeError},
@@ -52,6 +52,7 @@ pub(crate) struct SubAgentArgs {
     pub epoch: Epoch,
     pub engine: Addr<EngineMsg>,
     pub tally: Tally,
+    pub waits: Waits,
 }
 
 /// What a sub-agent has done so far, for the report that its Engine makes if it dies.
@@ -139,7 +140,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     if !turn.run.awaits(done.round) {
         return Ok(());
     }
-    if state.args.wiring.backends.get(&done.backend).is_some_and(|backend| backend.facts.acts) {
+    if done.acted {
         state.args.turn.run.round_acts(done.round);
     }
     let turn = &state.args.turn;
@@ -149,7 +150,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             let calls = resolve(&reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
             EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
         }
-        Err(error) => EventBody::ModelFailed { round: done.round, error },
+        Err(error) => EventBody::ModelFailed { round: done.round, error, waited_ms: done.waited_ms },
     };
     record(ctx, state, body).await
 }
@@ -247,7 +248,7 @@ fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
                     wish: Wish::default(),
                     begin: Begin::default(),
                     progress: None,
-                    waited_ms: Arc::default(),
+                    waits: state.args.waits.clone(),
                 };
                 state.tasks.spawn(id, async move {
                     let done = call_model(wiring, call).await;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use annie_actors::{Submission, Submitted};
 use annie_core::{
     event::{Event, EventBody, Mode, Priority, ReportStatus},
+    ids::ConversationId,
     letter::Strategy,
     limits::Deadline,
     message::{ModelError, ModelErrorKind},
@@ -14,10 +15,10 @@ use serde_json::json;
 
 use crate::{
     flow::{
-        kernel::{is_sub_agent, last_text},
+        kernel::{is_sub_agent, last_text, two_agents},
         scheduling::Gated,
     },
-    world::{World, WorldParts, ann, check_log, eventually},
+    world::{World, WorldParts, ann, check_log, come_back_after, eventually},
 };
 
 /// Long enough that a machine under load does its part in time, short enough to be waited for.
@@ -250,4 +251,73 @@ async fn a_model_failure_of_what_is_waited_for_is_told_at_once() {
     let EventBody::Failed { letter: Some(letter), .. } = end else { panic!("no letter in {end:?}") };
     assert_eq!((letter.tried.len(), letter.retry_at), (1, None));
     assert_eq!((strategies(&log), main.call_count(), spare.call_count()), (Vec::new(), 1, 1));
+}
+
+/// A backend that is away, a stand-in with one slot, and the gate of the stand-in's rounds. HIGH work has ten seconds.
+fn one_slot_behind(main: ScriptedModel, spare: Option<ScriptedModel>) -> (WorldParts, Arc<tokio::sync::Semaphore>) {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let gated = |model| Arc::new(Gated { model, gate: gate.clone() });
+    let mut parts = match spare {
+        Some(spare) => {
+            let mut parts = WorldParts::with_model(Arc::new(main));
+            parts.others = vec![("spare", gated(spare))];
+            parts
+        }
+        None => WorldParts::with_model(gated(main)),
+    };
+    parts.limits.breaker.failures_max = u32::MAX;
+    parts.limits.deadlines.high = Deadline { soft_ms: 10_000, hard_ms: 10_000 };
+    // The watchdog has a clock of its own, by which this one flies.
+    parts.limits.stuck_ms_max = 0;
+    parts.slots = 1;
+    (parts, gate)
+}
+
+async fn hold(world: &World) -> Submitted {
+    let mut message = Submission::new(ann(), "test", "hold the slot");
+    message.priority = Some(Priority::Normal);
+    world.kernel.submit(message.within(ConversationId::for_key(&ann(), "holder"))).await.expect("taken")
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_that_a_round_waits_for_a_stand_in_is_not_the_tasks() {
+    let away = ScriptedModel::new(|_, _| Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away")));
+    let (mut parts, gate) = one_slot_behind(away, Some(ScriptedModel::new(|_, _| Ok(says("Done after all.")))));
+    parts.limits.mode = Mode::SingleLoop;
+    let world = parts.start().await;
+    let holder = hold(&world).await;
+    come_back_after(1_000).await;
+    let said = say(&world, "test", Some(Priority::High)).await;
+    come_back_after(40_000).await;
+    gate.add_permits(2);
+    assert_eq!(world.answer(&said).await, "Done after all.");
+    world.answer(&holder).await;
+    let log = world.log(said.conversation).await;
+    assert_eq!(count(&log, |b| matches!(b, EventBody::DeadlinePassed { .. })), 0, "{log:#?}");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_that_agents_wait_for_their_permits_is_not_the_tasks() {
+    let model = ScriptedModel::new(|request, _| {
+        let is_holder = format!("{:?}", request.messages).contains("hold the slot");
+        Ok(if is_holder { says("held") } else { two_agents(request) })
+    });
+    let (parts, gate) = one_slot_behind(model, None);
+    let world = parts.start().await;
+    let said = say(&world, "test", Some(Priority::High)).await;
+    come_back_after(1_000).await;
+    let holder = hold(&world).await;
+    come_back_after(1_000).await;
+    // The round that dispatches ends, and the holder's begins before the agents ask for theirs.
+    gate.add_permits(1);
+    come_back_after(40_000).await;
+    gate.add_permits(20);
+    world.answer(&said).await;
+    world.answer(&holder).await;
+    let log = world.log(said.conversation).await;
+    let waited = |b: &EventBody| matches!(b, EventBody::AgentReported { report } if report.waited_ms >= 30_000);
+    assert!(count(&log, waited) > 0, "the agents had to wait: {log:#?}");
+    assert_eq!(count(&log, |b| matches!(b, EventBody::DeadlinePassed { .. })), 0, "{log:#?}");
+    world.kernel.stop().await;
 }

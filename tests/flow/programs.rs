@@ -12,6 +12,7 @@ use annie_core::{
     ports::Model,
 };
 use annie_llm::{CommandConfig, CommandModel, ProcessLimits};
+use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::{Value, json};
 
 use crate::{
@@ -188,6 +189,35 @@ async fn program_that_exits_127_after_its_effect_is_not_run_again_and_its_user_i
     let task = programmed.server.get(&task).await.1;
     assert_eq!((task["status"].as_str(), task["error"].as_str()), (Some("failed"), Some("model_in_doubt")), "{task}");
     assert_eq!(programmed.effects(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reply_of_a_stand_in_for_a_program_that_never_began_is_not_the_programs_work() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("agent");
+    std::fs::write(&program, "#!/no/such/interpreter\n").expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("an executable");
+    let gpu = FakeModelServer::start(|_| Reply::says("I created the task.")).await;
+    let config = format!(
+        "[[backend]]\nname = \"gpu\"\nbase_url = {:?}\nmodel = \"m\"\n[[backend]]\nname = \"agent\"\nkind = \"command\"\n\
+         program = {program:?}\nfolder = {:?}\n[[route]]\nname = \"tasks\"\nwhen = {{ any_words = [\"task\"] }}\n\
+         to = {{ backend = \"agent\" }}\nfallback = \"allow\"\n",
+        gpu.base_url(),
+        folder.path()
+    );
+    let path = folder.path().join("annie.toml");
+    std::fs::write(&path, config).expect("the configuration is written");
+    let server = Server::start(folder.path(), &["--config", path.to_str().expect("a path")], &[]).await;
+    let body = json!({"text": "Create a task to call Bob."});
+    let (status, said) = server.post("/api/v1/messages?wait=20", &body).await.expect("the server answers");
+    assert_eq!(status, 200, "{said}");
+    let answer = said["answer"].as_str().unwrap_or_default();
+    assert!(answer.starts_with("I created the task.") && answer.contains("Nothing was changed"), "{said}");
+    let conversation = said["conversation_id"].as_str().expect("an id");
+    let log = server.stream(conversation, 0, |seen| seen.iter().any(Sse::is_final)).await;
+    let rounds = log.iter().map(|sse| sse.event.as_str()).filter(|kind| kind.starts_with("round_"));
+    assert_eq!(rounds.collect::<Vec<_>>(), ["round_began", "round_not_begun"], "{log:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -43,6 +43,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// A round that did not begin where it may act may begin elsewhere.
+    fn not_begun(&mut self, event: &Event, round: u32) {
+        self.rounds.remove(&(event.task, event.agent.clone(), round));
+    }
+
     /// The next event. These intents have taken effect by now.
     pub fn take(&mut self, event: &Event, deeds: &BTreeSet<IntentId>, wrong: &mut Vec<String>) {
         let (id, task) = (event.conversation, event.task);
@@ -94,6 +99,7 @@ impl Trace {
                     wrong.push(format!("{id}: round {round} of {task} is begun again where it may act"));
                 }
             }
+            EventBody::RoundNotBegun { round, .. } => self.not_begun(event, *round),
             EventBody::SkillStarted { intent, .. } => {
                 self.runs.entry(*intent).or_default().by = Some((task, event.agent.clone()));
             }

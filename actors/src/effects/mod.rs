@@ -8,7 +8,7 @@ mod route;
 mod skill;
 
 pub(crate) use facts::read_facts;
-pub(crate) use model::{Begin, ModelCall, ModelDone, call_model};
+pub(crate) use model::{Begin, ModelCall, ModelDone, Waits, call_model};
 pub(crate) use order::{carry_out_order, understand_order};
 pub(crate) use route::{Routed, route};
 pub(crate) use skill::{SkillDone, call_skill};

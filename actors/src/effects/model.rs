@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -16,6 +16,7 @@ use annie_core::{
     message::{ModelError, ModelErrorKind, ModelReply, ModelRequest},
     ports::{Append, AppendError, Draft, DraftSink, Fence},
     route,
+    time::Micros,
 };
 use parking_lot::Mutex;
 
@@ -56,10 +57,53 @@ impl Begin {
         self.0.load(Ordering::SeqCst) == Self::BEGUN
     }
 
+    /// The backend did nothing: the round may begin on another.
+    fn take_back(&self) {
+        let _ = self.0.compare_exchange(Self::BEGUN, Self::OPEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
     /// Nothing begins from here on; false if it may have begun.
     pub(crate) fn forbid(&self) -> bool {
         let before = self.0.compare_exchange(Self::OPEN, Self::FORBIDDEN, Ordering::SeqCst, Ordering::SeqCst);
         before != Err(Self::BEGUN)
+    }
+}
+
+/// How long rounds wait for their permits. Whoever has the rounds run shares it: that time is not the task's.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Waits(Arc<Mutex<Waited>>);
+
+#[derive(Debug, Default)]
+struct Waited {
+    /// The waits that are over, in milliseconds.
+    ms: u64,
+    /// Since when a round waits.
+    since: Option<Micros>,
+}
+
+impl Waits {
+    /// A round waits from now on.
+    pub(crate) fn begin(&self, now: Micros) {
+        self.0.lock().since.get_or_insert(now);
+    }
+
+    /// The wait is over; it took this long, in milliseconds.
+    fn end(&self, now: Micros) -> u64 {
+        let mut waited = self.0.lock();
+        let ms = waited.since.take().map_or(0, |since| now.since_ms(since));
+        waited.ms = waited.ms.saturating_add(ms);
+        ms
+    }
+
+    /// Whether a round waits now.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.lock().since.is_some()
+    }
+
+    /// All waits until now, in milliseconds.
+    pub(crate) fn ms_until(&self, now: Micros) -> u64 {
+        let waited = self.0.lock();
+        waited.ms.saturating_add(waited.since.map_or(0, |since| now.since_ms(since)))
     }
 }
 
@@ -88,8 +132,8 @@ pub(crate) struct ModelCall {
     pub begin: Begin,
     /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
     pub progress: Option<(u32, u32)>,
-    /// How long it has waited for its permits, in milliseconds.
-    pub waited_ms: Arc<AtomicU64>,
+    /// How long it waits for its permits.
+    pub waits: Waits,
 }
 
 /// What a round came to.
@@ -103,6 +147,8 @@ pub(crate) struct ModelDone {
     pub ran_ms: u64,
     /// How long it waited for that, in milliseconds.
     pub waited_ms: u64,
+    /// Whether the backend works by itself and may have done something.
+    pub acted: bool,
     /// Whether the backend was asked. If not, its failure says nothing of it, and another would not be asked either.
     is_asked: bool,
 }
@@ -114,6 +160,7 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
     let (mut ran_ms, mut waited_ms) = (0, 0);
     loop {
         let done = call_once(&wiring, &call, route.clone()).await;
+        let done = unless_it_never_began(&wiring, &call, done).await;
         ran_ms += done.ran_ms;
         waited_ms += done.waited_ms;
         let rest = match &done.result {
@@ -126,6 +173,27 @@ pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDon
         metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
         tracing::info!(task = %call.task, from = done.backend, to = ?rest, "a round is tried on another backend");
         route = rest;
+    }
+}
+
+/// A backend that works by itself did nothing: the log says so before another backend is asked, so that neither a reply of
+/// that one nor an interruption is taken for the work of the first.
+async fn unless_it_never_began(wiring: &Arc<Wiring>, call: &ModelCall, done: ModelDone) -> ModelDone {
+    match &done.result {
+        Err(error) if done.acted && route::is_without_effect(error) => {}
+        Ok(_) | Err(_) => return done,
+    }
+    let body = EventBody::RoundNotBegun { round: call.round, backend: done.backend.clone() };
+    match mark(wiring, call, body).await {
+        Ok(()) => {
+            call.begin.take_back();
+            ModelDone { acted: false, ..done }
+        }
+        // The log says that the round began there, and nothing else may begin it.
+        Err(e) => {
+            let why = format!("{}; and that it did nothing could not be stored: {e}", done.backend);
+            ModelDone { result: Err(ModelError::new(ModelErrorKind::InDoubt, why)), ..done }
+        }
     }
 }
 
@@ -142,17 +210,17 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         progress: call.progress,
     };
     let (task, round) = (call.task, call.round);
-    let asked_us = clock.monotonic_us();
+    call.waits.begin(wiring.env.now());
     let unavailable = |why: &dyn std::fmt::Display| Err(ModelError::new(ModelErrorKind::Unavailable, why.to_string()));
-    let permit = match acquire(wiring, wanted, &call.wish).await {
+    let permit = acquire(wiring, wanted, &call.wish).await;
+    let waited_ms = call.waits.end(wiring.env.now());
+    let permit = match permit {
         Ok(permit) => permit,
         Err(why) => {
             let (result, backend) = (unavailable(&why), String::new());
-            return ModelDone { task, round, result, backend, ran_ms: 0, waited_ms: 0, is_asked: false };
+            return ModelDone { task, round, result, backend, ran_ms: 0, waited_ms, acted: false, is_asked: false };
         }
     };
-    let waited_ms = clock.monotonic_us().saturating_sub(asked_us) / 1_000;
-    call.waited_ms.fetch_add(waited_ms, Ordering::Relaxed);
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let mut is_asked = true;
@@ -191,7 +259,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Ok(()) => result,
         Err(why) => lost(&why),
     };
-    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, is_asked }
+    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, acted, is_asked }
 }
 
 /// A backend that works by itself is given the task, not the conversation (S3 10.6), once the log says so.
@@ -206,8 +274,15 @@ async fn prepare(
     if !call.begin.begin() {
         return Err(ModelError::new(ModelErrorKind::Protocol, "it was not begun: its turn has ended"));
     }
-    mark_begun(wiring, call, endpoint).await?;
-    Ok(Some(hand_over(call, endpoint)))
+    // Before it begins the log says so: a round that is found begun is never run again.
+    let body = EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() };
+    match mark(wiring, call, body).await {
+        Ok(()) => Ok(Some(hand_over(call, endpoint))),
+        Err(e) => {
+            call.begin.take_back();
+            Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}")))
+        }
+    }
 }
 
 async fn run(
@@ -235,15 +310,14 @@ async fn run(
     result.map_err(|error| if handed_over.is_some() { in_doubt(error) } else { error })
 }
 
-/// Before a backend begins that works by itself, the log says so: a round that is found begun is never run again.
-async fn mark_begun(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) -> Result<(), ModelError> {
-    let body = EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() };
-    let began = NewEvent { at: wiring.env.now(), task: call.task, agent: call.agent.clone(), body };
+/// Stores whether this round began on a backend that works by itself.
+async fn mark(wiring: &Arc<Wiring>, call: &ModelCall, body: EventBody) -> Result<(), LogError> {
+    let mark = NewEvent { at: wiring.env.now(), task: call.task, agent: call.agent.clone(), body };
     let what = Append {
         conversation: call.conversation,
         user: call.user.clone(),
         fence: Fence::Owner(call.epoch),
-        events: vec![began],
+        events: vec![mark],
     };
     let mut attempt = 0;
     loop {
@@ -254,7 +328,7 @@ async fn mark_begun(wiring: &Arc<Wiring>, call: &ModelCall, endpoint: &Backend) 
             Err(LogError::Lost(_) | LogError::Refused(AppendError::Store(_))) if attempt < MARKS_MAX => {
                 tokio::time::sleep(Duration::from_millis(20 << attempt)).await;
             }
-            Err(e) => return Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}"))),
+            Err(e) => return Err(e),
         }
     }
 }

@@ -11,6 +11,7 @@ use annie_core::{
 
 use super::{Engine, EngineState, Seat, record};
 use crate::{
+    effects::Waits,
     observe::{ChildEnded, Context, EndKind, NodeError},
     sub_agent::{SubAgent, SubAgentArgs, Tally},
 };
@@ -34,10 +35,11 @@ pub(super) async fn run(
     let Some(turn) = state.conv.sub_turn(task, &agent) else { return Ok(()) };
     let tally = Tally::of(&turn, ctx.now());
     let (wiring, epoch) = (state.wiring.clone(), state.epoch);
-    let args = SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone() };
+    let waits = Waits::default();
+    let args = SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone() };
     match ctx.spawn::<SubAgent>(&seat_name(state, task, &agent), args).await {
         Ok(addr) => {
-            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr, tally });
+            state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr, tally, waits });
             Ok(())
         }
         Err(e) => crashed(ctx, state, (task, agent), &tally, &e.why).await,

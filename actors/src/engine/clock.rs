@@ -1,6 +1,6 @@
 //! What happens when time passes: a deadline of a task, or a message that is due. One timer, for the earliest of them.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use annie_core::{
     event::EventBody,
@@ -18,15 +18,22 @@ const THAW_MS: i64 = 30_000;
 /// While a round waits for its permit, its task's deadline is looked at again after this long at the earliest, in milliseconds.
 const WAIT_MS_MIN: i64 = 250;
 
-/// The next deadline. The time that a round waits for its permit is not the task's: the reply will say how long that was.
+/// The next deadline. The time that a round waits for its permit is not the task's: the event that ends the round will say
+/// how long that was, and the report of a sub-agent how long its rounds waited.
 fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
     let moved = |turn: &Turn, at: Micros| {
         let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
-        let Some(asked) = state.asked.get(&id) else { return at };
-        if asked.wish.is_open() {
-            return at.later_ms(now.since_ms(asked.since)).max(now.plus_ms(WAIT_MS_MIN));
-        }
-        at.later_ms(asked.waited_ms.load(Ordering::Relaxed))
+        let (waited_ms, is_waiting) = match state.asked.get(&id) {
+            Some(asked) => (asked.waits.ms_until(now), asked.waits.is_waiting()),
+            None => {
+                let agents = || state.agents.values().filter(|seat| seat.task == turn.task).map(|seat| &seat.waits);
+                let longest_ms = agents().map(|waits| waits.ms_until(now)).max().unwrap_or(0);
+                let is_waiting = agents().any(super::Waits::is_waiting);
+                (longest_ms.saturating_sub(turn.clock.agents_waited_ms), is_waiting)
+            }
+        };
+        let at = at.later_ms(waited_ms);
+        if is_waiting { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
     };
     let (at, task, hard) = state.conv.next_deadline_but(&state.wiring.limits.deadlines, moved)?;
     let has_begun = state.conv.turn(task).is_some();

@@ -3,8 +3,6 @@
 //! Its parent has the last word, since a wake-up may be on its way. Until it has spoken nothing is begun: rounds that wait for
 //! their permits are taken back, so that none is cut off that has begun.
 
-use std::sync::{Arc, atomic::AtomicU64};
-
 use annie_core::{
     ids::Seq,
     time::Micros,
@@ -14,7 +12,7 @@ use annie_core::{
 use super::{Engine, EngineMsg, EngineState, EngineTask, act, clock, record, rest, snapshot};
 use crate::{
     conversations::ConversationsMsg,
-    effects::Begin,
+    effects::{Begin, Waits},
     observe::{Context, NodeError},
     scheduler::Wish,
 };
@@ -38,8 +36,8 @@ pub struct Sleep {
 pub(crate) struct Asked {
     pub wish: Wish,
     pub begin: Begin,
-    /// How long it waited for its permits, once those have come, in milliseconds.
-    pub waited_ms: Arc<AtomicU64>,
+    /// How long it waits for its permits.
+    pub waits: Waits,
     pub since: Micros,
 }
 

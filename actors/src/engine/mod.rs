@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::{
-    effects::{ModelDone, Routed, SkillDone},
+    effects::{ModelDone, Routed, SkillDone, Waits},
     observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
     sub_agent::{SubAgentMsg, Tally},
     tasks::Tasks,
@@ -212,6 +212,8 @@ pub(crate) struct Seat {
     pub agent: AgentId,
     pub addr: Addr<SubAgentMsg>,
     pub tally: Tally,
+    /// How long its rounds wait for their permits.
+    pub waits: Waits,
 }
 
 /// An Engine's state.

@@ -34,7 +34,7 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
             let calls = resolve_main(&reply, turn, &skills);
             EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
         }
-        Err(error) => EventBody::ModelFailed { round: done.round, error },
+        Err(error) => EventBody::ModelFailed { round: done.round, error, waited_ms: done.waited_ms },
     };
     record::record(ctx, state, task, agent, body).await?;
     // Later turns on this backend need not find it out again.

@@ -1,6 +1,6 @@
 //! Compares what is outstanding with what is under way: starts what is missing, ends what is no longer wanted.
 
-use std::{collections::HashSet, future::Future, sync::Arc};
+use std::{collections::HashSet, future::Future};
 
 use annie_core::{
     ids::{AgentId, TaskId},
@@ -10,7 +10,7 @@ use annie_core::{
 use super::{Engine, EngineMsg, EngineState, EngineTask, agents, leave::Asked};
 use crate::{
     breaker::RunRequest,
-    effects::{Begin, ModelCall, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
+    effects::{Begin, ModelCall, Waits, call_model, call_skill, carry_out_order, read_facts, route, understand_order},
     observe::{Context, NodeError},
     scheduler::Wish,
 };
@@ -66,12 +66,13 @@ async fn start(
         }
         Directive::CallModel { task, agent, round } => {
             let Some(call) = model_call(state, task, agent, round) else { return Ok(()) };
+            call.waits.begin(ctx.now());
             state.asked.insert(
                 id.clone(),
                 Asked {
                     wish: call.wish.clone(),
                     begin: call.begin.clone(),
-                    waited_ms: call.waited_ms.clone(),
+                    waits: call.waits.clone(),
                     since: ctx.now(),
                 },
             );
@@ -140,6 +141,6 @@ fn model_call(state: &EngineState, task: TaskId, agent: AgentId, round: u32) -> 
         wish: Wish::default(),
         begin: Begin::default(),
         progress: Some((round, turn.main.rounds_max)),
-        waited_ms: Arc::default(),
+        waits: Waits::default(),
     })
 }

@@ -168,10 +168,11 @@ pub(super) async fn record_all(
 /// their turn tells it.
 fn note_rounds_that_act(state: &mut EngineState) {
     for (id, asked) in &state.asked {
-        if let DirectiveId::Model(task, _, round) = id
-            && asked.begin.has_begun()
-        {
+        let DirectiveId::Model(task, _, round) = id else { continue };
+        if asked.begin.has_begun() {
             state.conv.round_acts(*task, *round);
+        } else {
+            state.conv.round_does_not_act(*task);
         }
     }
 }

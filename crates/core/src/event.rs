@@ -314,6 +314,9 @@ pub struct AgentReport {
     /// The numbers of things that its results named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u64>,
+    /// How long its rounds waited for their permits, in milliseconds: a queue is not its turn's time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waited_ms: u64,
 }
 
 impl AgentReport {
@@ -329,6 +332,7 @@ impl AgentReport {
             skills_run: Vec::new(),
             receipts: Vec::new(),
             ids: Vec::new(),
+            waited_ms: 0,
         }
     }
 }
@@ -396,6 +400,14 @@ pub enum EventBody {
         /// On which backend.
         backend: String,
     },
+    /// A round that [`Self::RoundBegan`] announced did not begin there, or the backend refused it at once: nothing took effect.
+    /// The round may run on another backend.
+    RoundNotBegun {
+        /// Which round of this agent.
+        round: u32,
+        /// On which backend.
+        backend: String,
+    },
     /// A model answered, and its calls were understood.
     ModelReplied {
         /// Which round of this agent, from 1.
@@ -436,6 +448,9 @@ pub enum EventBody {
         round: u32,
         /// Why.
         error: ModelError,
+        /// How long the round waited for its permits, in milliseconds.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        waited_ms: u64,
     },
     /// The agent that answers the user calls skills in another way from its next round on.
     InterfaceChanged {
@@ -632,6 +647,17 @@ impl EventBody {
         self
     }
 
+    /// Which round of its agent ended here, and how long it waited for its permits, in milliseconds.
+    #[must_use]
+    pub const fn waited(&self) -> Option<(u32, u64)> {
+        match self {
+            Self::ModelReplied { round, waited_ms, .. } | Self::ModelFailed { round, waited_ms, .. } => {
+                Some((*round, *waited_ms))
+            }
+            _ => None,
+        }
+    }
+
     /// A whole answer to a request that was carried out, at no cost.
     #[must_use]
     pub fn answered(text: impl Into<String>) -> Self {
@@ -653,6 +679,7 @@ impl EventBody {
             Self::Joined { .. } => "joined",
             Self::TurnStarted { .. } => "turn_started",
             Self::RoundBegan { .. } => "round_began",
+            Self::RoundNotBegun { .. } => "round_not_begun",
             Self::ModelReplied { .. } => "model_replied",
             Self::ModelFailed { .. } => "model_failed",
             Self::InterfaceChanged { .. } => "interface_changed",

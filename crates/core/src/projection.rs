@@ -232,6 +232,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         | EventBody::ModelFailed { .. }
         | EventBody::InterfaceChanged { .. }
         | EventBody::RoundBegan { .. }
+        | EventBody::RoundNotBegun { .. }
         | EventBody::AgentStarted { .. }
         | EventBody::AgentReported { .. }
         | EventBody::CancelRequested { .. }

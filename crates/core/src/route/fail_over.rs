@@ -32,6 +32,14 @@ const fn fail_over(error: &ModelError, by: &BackendFacts) -> FailOver {
     }
 }
 
+/// Whether a backend that acts by itself did nothing before this failure, so that another backend may run the round.
+#[must_use]
+pub const fn is_without_effect(error: &ModelError) -> bool {
+    let refused =
+        matches!(error.kind, Kind::Auth | Kind::Payment | Kind::RateLimited | Kind::Unavailable | Kind::Overflow);
+    refused && !error.after_first_token
+}
+
 /// Who of a route may run a round that this backend has failed, in the route's order: also one that stands before it, since
 /// a round may have been given to a stand-in because that one was busy.
 #[must_use]

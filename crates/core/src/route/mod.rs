@@ -20,7 +20,7 @@ mod window;
 pub use choose::{Asked, NoRoute, Route, RouteMode, Unfit, choose};
 pub use defaults::default_rules;
 pub use facts::{BackendFacts, Cost, Privacy, RateWindow};
-pub use fail_over::stand_ins;
+pub use fail_over::{is_without_effect, stand_ins};
 pub use hand_over::hand_over;
 pub use health::{Health, HealthState};
 pub use output::output_tokens;

@@ -170,13 +170,22 @@ pub struct Clock {
     /// Its model was asked to come to an end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hinted: bool,
+    /// How much of [`Self::from`] are waits of sub-agents since the main agent's last reply, in milliseconds. Agents wait at
+    /// the same time, so the longest wait counts and not the sum.
+    #[serde(default, skip_serializing_if = "is_no_time")]
+    pub agents_waited_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_no_time(ms: &u64) -> bool {
+    *ms == 0
 }
 
 impl Clock {
     /// Deadlines that count from then on.
     #[must_use]
     pub const fn starting(from: Micros) -> Self {
-        Self { from, soft_passed: false, hard_passed: false, hinted: false }
+        Self { from, soft_passed: false, hard_passed: false, hinted: false, agents_waited_ms: 0 }
     }
 }
 
@@ -333,6 +342,13 @@ impl Conversation {
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
         if turn.runs.contains_key(agent) {
             turn.progress.insert(agent.clone(), progress);
+        }
+    }
+
+    /// No round of this turn's main agent runs on a backend that works by itself: one that was to begin there did not.
+    pub fn round_does_not_act(&mut self, task: TaskId) {
+        if let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) {
+            turn.main.acts_in = None;
         }
     }
 
@@ -523,6 +539,7 @@ fn is_recorded_by_the_engine(agent: &AgentId, body: &EventBody) -> bool {
         | EventBody::Decided { .. }
         | EventBody::LetterMoved { .. }
         | EventBody::RoundBegan { .. }
+        | EventBody::RoundNotBegun { .. }
         | EventBody::SkillStarted { .. } => false,
         EventBody::AgentStarted { .. } | EventBody::AgentReported { .. } => true,
         _ => agent.is_orchestrator(),

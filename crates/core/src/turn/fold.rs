@@ -30,11 +30,23 @@ impl Turn {
             (self.main.calls_max, self.main.calls_note) =
                 opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         }
+        self.credit_wait(agent, body);
         let calls = self.take(at, window_used, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
             self.tell();
         }
         calls
+    }
+
+    /// The time that a round waited for its permits is not the task's, however the round ended.
+    fn credit_wait(&mut self, agent: &AgentId, body: &EventBody) {
+        if let Some((round, waited_ms)) = body.waited()
+            && agent.is_orchestrator()
+            && self.main.awaits(round)
+        {
+            self.clock.from = self.clock.from.later_ms(waited_ms);
+            self.clock.agents_waited_ms = 0;
+        }
     }
 
     /// Skill calls that are set aside for its agents, and its main agent's that are under way.
@@ -93,17 +105,14 @@ impl Turn {
                 // While the process was away nobody could work on it. `restarts_max` bounds how often that counts.
                 self.restart_clock(at);
             }
-            EventBody::ModelReplied { round, waited_ms, .. } if agent.is_orchestrator() => {
-                if self.main.awaits(*round) {
-                    self.clock.from = self.clock.from.later_ms(*waited_ms);
-                }
+            EventBody::ModelReplied { round, .. } if agent.is_orchestrator() => {
                 self.has_waited(*round, at);
                 if let Some(reply) = Reply::of(body) {
                     self.main_replied(&reply);
                 }
             }
             // What the caller sent is not made smaller behind its back.
-            EventBody::ModelFailed { round, error }
+            EventBody::ModelFailed { round, error, .. }
                 if agent.is_orchestrator()
                     && error.kind == ModelErrorKind::Overflow
                     && self.inbound.thread().is_some()
@@ -250,6 +259,9 @@ impl Turn {
         }
         self.runs.remove(agent);
         self.progress.remove(agent);
+        let more_ms = report.waited_ms.saturating_sub(self.clock.agents_waited_ms);
+        self.clock.from = self.clock.from.later_ms(more_ms);
+        self.clock.agents_waited_ms += more_ms;
         self.main.provenance.add_ids(report.ids.iter().copied());
         self.main.provenance.add_untrusted_text(&report.result);
         self.settle();

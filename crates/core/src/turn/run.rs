@@ -242,6 +242,9 @@ pub struct AgentRun {
     /// Rounds in a row whose calls all had not the form of a call.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) unusable_rounds: u32,
+    /// How long its rounds waited for their permits, in milliseconds. Counted for sub-agents, whose reports tell it.
+    #[serde(default, skip_serializing_if = "is_no_time")]
+    pub(super) waited_ms: u64,
     /// An empty reply was pointed out to it.
     nudged: bool,
     /// It was told that its calls are used up.
@@ -289,6 +292,7 @@ impl AgentRun {
             by_commands: false,
             provenance: Provenance::default(),
             unusable_rounds: 0,
+            waited_ms: 0,
             nudged: false,
             wrapping_up: false,
         }
@@ -342,6 +346,7 @@ impl AgentRun {
             skills_run: self.ran.clone(),
             receipts: self.receipts.clone(),
             ids: self.provenance.found_ids(),
+            waited_ms: self.waited_ms,
         }
     }
 
@@ -354,16 +359,22 @@ impl AgentRun {
     /// Takes in an event of this agent; true if a skill's result was awaited and came.
     pub fn fold(&mut self, body: &EventBody) -> bool {
         let mut took = false;
+        if let Some((round, waited_ms)) = body.waited()
+            && self.awaits(round)
+        {
+            self.waited_ms = self.waited_ms.saturating_add(waited_ms);
+        }
         match body {
             EventBody::ModelReplied { .. } => {
                 if let Some(reply) = Reply::of(body) {
                     self.replied(&reply);
                 }
             }
-            EventBody::ModelFailed { round, error } => self.failed(*round, error),
+            EventBody::ModelFailed { round, error, .. } => self.failed(*round, error),
             EventBody::RoundBegan { round, .. } if self.awaits(*round) => {
                 self.began = Some(*round);
             }
+            EventBody::RoundNotBegun { round, .. } if self.awaits(*round) => (self.began, self.acts_in) = (None, None),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
             EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(*intent, outcome),
             _ => {}
@@ -388,7 +399,7 @@ impl AgentRun {
     pub fn interrupted(&self) -> Option<EventBody> {
         let round = self.began.filter(|round| self.awaits(*round))?;
         let detail = "it was interrupted, and what it did may have taken effect";
-        Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail) })
+        Some(EventBody::ModelFailed { round, error: ModelError::new(ModelErrorKind::InDoubt, detail), waited_ms: 0 })
     }
 
     /// The round is over.
@@ -579,4 +590,9 @@ impl AgentRun {
             self.phase = Phase::Thinking;
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_no_time(ms: &u64) -> bool {
+    *ms == 0
 }

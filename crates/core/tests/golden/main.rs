@@ -21,12 +21,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// All kinds. Does not compile when one is added, until it stands here and so must have a file.
-const fn kinds(body: &EventBody) -> [&'static str; 26] {
+const fn kinds(body: &EventBody) -> [&'static str; 27] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
         | EventBody::TurnStarted { .. }
         | EventBody::RoundBegan { .. }
+        | EventBody::RoundNotBegun { .. }
         | EventBody::ModelReplied { .. }
         | EventBody::ModelFailed { .. }
         | EventBody::InterfaceChanged { .. }
@@ -53,6 +54,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 26] {
             "joined",
             "turn_started",
             "round_began",
+            "round_not_begun",
             "model_replied",
             "model_failed",
             "interface_changed",

@@ -12,6 +12,7 @@ use crate::{
     ids::{AgentId, TaskId},
     letter::Letter,
     limits::Deadlines,
+    message::{ModelError, ModelErrorKind},
     outcome::Outcome,
 };
 
@@ -66,6 +67,34 @@ fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
     *waited_ms = 40_000;
     w.happens(task, reply);
     assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(40_000), task, false)), "then the log says it");
+}
+
+#[test]
+fn time_that_a_failed_round_waited_for_its_permit_is_not_the_tasks() {
+    let mut w = World::new();
+    let task = w.say("Much");
+    let deadlines = Deadlines::default();
+    let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
+    w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 130_000 });
+    assert_eq!(w.turn().main.round, 2, "the round is asked again by commands");
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(130_000), task, false)));
+}
+
+#[test]
+fn longest_wait_of_agents_at_the_same_time_is_not_the_tasks() {
+    let mut w = World::new();
+    w.say("Much");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
+    let deadlines = Deadlines::default();
+    let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    for (name, waited_ms) in [("a", 60_000), ("b", 90_000)] {
+        let reply = crate::turn::tests::script::reply("Done.", &[]);
+        let body = crate::turn::tests::world::replied(1, &reply, Vec::new()).after_waiting(waited_ms);
+        w.agent_records(&super::script::agent(name), body);
+    }
+    let (after, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    assert_eq!(after, before.plus_ms(90_000));
 }
 
 #[test]

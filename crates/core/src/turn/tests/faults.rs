@@ -458,3 +458,26 @@ fn a_round_that_began_on_a_backend_that_acts_is_not_begun_again_by_the_next_life
     let sub = w.conv.sub_turn(task, &agent("a")).expect("it runs");
     assert!(matches!(sub.interrupted(), Some(EventBody::ModelFailed { round: 1, .. })));
 }
+
+#[test]
+fn reply_of_a_stand_in_for_a_program_that_never_began_is_not_the_programs_work() {
+    let main = AgentId::orchestrator();
+    let backend = || "coder".to_owned();
+    let mut w = World::new();
+    let task = w.say("Commit it");
+    w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: backend() });
+    w.conv.round_acts(task, 1);
+    w.only_logged(task, &main, EventBody::RoundNotBegun { round: 1, backend: backend() });
+    w.conv.round_does_not_act(task);
+    w.replies("I created the task.", &[]);
+    let answer = w.answer(task);
+    assert!(answer.contains("Nothing was changed"), "{answer}");
+
+    let task = w.say("Commit it");
+    w.only_logged(task, &main, EventBody::RoundBegan { round: 1, backend: backend() });
+    w.only_logged(task, &main, EventBody::RoundNotBegun { round: 1, backend: backend() });
+    w.restart(ResumeCause::Restart);
+    assert!(w.finals(task).is_empty(), "no program was interrupted: {:?}", w.finals(task));
+    w.replies("Here is how to do it.", &[]);
+    assert_eq!(w.answer(task), "Here is how to do it.");
+}

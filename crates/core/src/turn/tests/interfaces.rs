@@ -22,7 +22,7 @@ fn refuses(w: &mut World, kind: ModelErrorKind, detail: &str) {
     let round = w.turn().main.round;
     let error = ModelError::new(kind, detail);
     let task = w.current().unwrap();
-    w.record(task, AgentId::orchestrator(), EventBody::ModelFailed { round, error });
+    w.record(task, AgentId::orchestrator(), EventBody::ModelFailed { round, error, waited_ms: 0 });
 }
 
 const REFUSAL: &str = "gemma3:4b does not support tools";
@@ -146,7 +146,7 @@ fn continued_turn_that_changes_to_commands_keeps_what_ran_before_the_pause() {
     assert_eq!(w.ending(task).0, "paused");
     let task = w.say("continue");
     let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "no tools here");
-    w.happens(task, EventBody::ModelFailed { round: 1, error });
+    w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 0 });
     assert!(w.request().tools.is_empty(), "it works with commands");
     let shown = w.request().messages.iter().map(super::world::text_of).collect::<Vec<_>>().join("\n");
     assert!(shown.contains("tasks.create {\"title\":\"milk\"}") && shown.contains("Created task #1 milk"), "{shown}");

@@ -316,7 +316,7 @@ impl World {
 
     pub fn model_fails(&mut self, kind: ModelErrorKind) {
         let round = self.turn().main.round;
-        let body = EventBody::ModelFailed { round, error: ModelError::new(kind, "so it is") };
+        let body = EventBody::ModelFailed { round, error: ModelError::new(kind, "so it is"), waited_ms: 0 };
         self.record(self.task(), AgentId::orchestrator(), body);
     }
 
@@ -337,7 +337,7 @@ impl World {
     pub fn agent_model_fails(&mut self, name: &str, kind: ModelErrorKind) {
         let round = self.sub(name).run.round;
         let error = ModelError::new(kind, "so it is");
-        self.agent_records(&agent(name), EventBody::ModelFailed { round, error });
+        self.agent_records(&agent(name), EventBody::ModelFailed { round, error, waited_ms: 0 });
     }
 
     /// A sub-agent stores an event, or hands its last one to the Engine with its report.
