@@ -12,6 +12,8 @@ const SMALL_PARAMETERS: u64 = 9_000_000_000;
 const ORCHESTRATOR_TOKENS_MIN: u32 = 6_000;
 /// A prompt of a turn without a long history, in tokens: its reading decides how long to wait for the first token.
 const PROMPT_TOKENS_USUAL: u32 = 8_000;
+/// What a model that thinks needs for its thoughts and its answer, in tokens.
+const REASONING_TOKENS: u32 = 8_192;
 /// How long is waited for the first token unless something else is set, in milliseconds.
 const FIRST_TOKEN_MS_USUAL: u64 = 60_000;
 /// No more is ever proposed, in milliseconds.
@@ -27,6 +29,9 @@ pub(crate) struct Fit {
     pub mode: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_tokens_max: Option<u32>,
+    /// One answer, reasoning included, in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens_max: Option<u32>,
     /// Rounds at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
@@ -79,6 +84,7 @@ impl Fit {
             interface,
             mode: (is_small || is_narrow || interface == "cmd").then_some("single_loop"),
             context_tokens_max: window,
+            output_tokens_max: output(report.reasons, window),
             slots: if parallel_fails { Some(1) } else { server.slots },
             first_token_ms_max,
             notes,
@@ -95,6 +101,7 @@ impl Fit {
             text("interface", Some(self.interface)),
             text("mode", self.mode),
             number("context_tokens_max", self.context_tokens_max.map(u64::from)),
+            number("output_tokens_max", self.output_tokens_max.map(u64::from)),
             number("slots", self.slots.map(u64::from)),
             number("first_token_ms_max", self.first_token_ms_max),
         ];
@@ -105,6 +112,13 @@ impl Fit {
 /// A text as TOML writes it.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+/// The longest answer: a quarter of a small window, and room to think for a model that does. Else the usual.
+fn output(reasons: bool, window: Option<u32>) -> Option<u32> {
+    let quarter = window.filter(|tokens| *tokens < PROMPT_TOKENS_USUAL).map(|tokens| tokens / 4);
+    let thinking = || Some(window.map_or(REASONING_TOKENS, |tokens| REASONING_TOKENS.min(tokens / 2)));
+    if reasons { thinking() } else { quarter }
 }
 
 /// How long to wait for the first token of a usual prompt, if that is longer than usual, in milliseconds.
@@ -142,6 +156,7 @@ mod tests {
             first_token_ms: Some(100),
             input_tokens_per_s: Some(1_000.0),
             output_tokens_per_s: Some(50.0),
+            reasons: false,
             tool_call: Some(tool_call),
             command: Some(command),
             parallel: None,
@@ -184,6 +199,18 @@ mod tests {
         assert_eq!(slow_reader(30.0, Some(4_096)), Some(210_000));
         assert_eq!(slow_reader(30.0, None), Some(400_000));
         assert_eq!((slow_reader(0.0, None), slow_reader(500.0, None)), (Some(600_000), None));
+    }
+
+    #[test]
+    fn answer_has_a_quarter_of_a_small_window_and_thinking_has_room() {
+        assert_eq!(
+            (output(false, Some(4_096)), output(false, Some(32_000)), output(false, None)),
+            (Some(1_024), None, None)
+        );
+        assert_eq!(
+            (output(true, Some(4_096)), output(true, Some(32_000)), output(true, None)),
+            (Some(2_048), Some(8_192), Some(8_192))
+        );
     }
 
     #[test]

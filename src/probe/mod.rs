@@ -88,6 +88,8 @@ pub(crate) struct Report {
     pub input_tokens_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_per_s: Option<f64>,
+    /// It thinks before it answers, which takes from the length of its answer.
+    pub reasons: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,6 +140,7 @@ impl Probe<'_> {
             first_token_ms: None,
             input_tokens_per_s: None,
             output_tokens_per_s: None,
+            reasons: false,
             tool_call: None,
             command: None,
             parallel: None,
@@ -175,8 +178,12 @@ impl Probe<'_> {
         let sink = noting(clock.clone(), first_us.clone());
         let answer = tokio::time::timeout(self.step, model.call(request, sink)).await;
         let whole_us = clock.monotonic_us().saturating_sub(begun_us);
-        let late =
-            || ModelError::new(ModelErrorKind::Timeout, format!("no whole answer within {} s", self.step.as_secs()));
+        let late = || {
+            ModelError::new(
+                ModelErrorKind::Timeout,
+                format!("no whole answer within {} s; --step-s-max allows more", self.step.as_secs()),
+            )
+        };
         let reply = answer.map_err(|_| late())??;
         let first_us = match first_us.load(Relaxed) {
             0 => whole_us,
@@ -258,6 +265,7 @@ impl Report {
         };
         let usage = &timed.reply.usage;
         self.first_token_ms = Some(timed.first_ms);
+        self.reasons = usage.reasoning_tokens > 0;
         self.input_tokens_per_s = rate(usage.input_tokens.saturating_sub(usage.cached_tokens), timed.first_ms);
         self.output_tokens_per_s = rate(usage.output_tokens, timed.whole_ms.saturating_sub(timed.first_ms));
     }
