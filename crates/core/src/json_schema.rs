@@ -146,11 +146,6 @@ impl<'a> Run<'a> {
         (!is_unclear).then_some(!is_wrong)
     }
 
-    /// Which of these schemas a value fits, as far as it is known.
-    fn fitting(&mut self, schemas: &'a [Value], value: &Value) -> Vec<Option<bool>> {
-        schemas.iter().map(|schema| self.fits(schema, value)).collect()
-    }
-
     fn visit(&mut self, schema: &'a Value, value: &Value, at: &str) {
         self.nested += 1;
         self.judge(schema, value, at);
@@ -213,16 +208,20 @@ impl<'a> Run<'a> {
             self.visit(inner, value, at);
         }
         if !list("anyOf").is_empty() {
-            let fitting = self.fitting(list("anyOf"), value);
-            if !fitting.contains(&Some(true)) {
-                self.is_too_large |= fitting.contains(&None);
-                if !fitting.contains(&None) {
-                    self.fail(at, format_args!("{} fits none of the schemas in `anyOf`", shown(value)));
-                }
+            let mut is_unclear = false;
+            let fits = list("anyOf").iter().any(|inner| {
+                let fits = self.fits(inner, value);
+                is_unclear |= fits.is_none();
+                fits == Some(true)
+            });
+            match (fits, is_unclear) {
+                (true, _) => {}
+                (false, true) => self.is_too_large = true,
+                (false, false) => self.fail(at, format_args!("{} fits none of the schemas in `anyOf`", shown(value))),
             }
         }
         if !list("oneOf").is_empty() {
-            let fitting = self.fitting(list("oneOf"), value);
+            let fitting: Vec<Option<bool>> = list("oneOf").iter().map(|inner| self.fits(inner, value)).collect();
             let count = fitting.iter().filter(|fits| **fits == Some(true)).count();
             self.is_too_large |= fitting.contains(&None);
             if count != 1 && !fitting.contains(&None) {
@@ -381,7 +380,7 @@ mod tests {
             schema["$defs"] = endless["$defs"].clone();
             assert!(errors(&schema, &json!(1))[0].contains("too large"), "{node}: what was not checked does not pass");
         }
-        let either = json!({"anyOf": [endless, {"type": "integer"}], "$defs": endless["$defs"]});
+        let either = json!({"anyOf": [{"type": "integer"}, endless], "$defs": endless["$defs"]});
         assert!(errors(&either, &json!(1)).is_empty(), "one of them fits for sure");
     }
 

@@ -59,7 +59,7 @@ impl Provenance {
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.quotes.is_empty()
+        *self == Self::default()
     }
 
     /// The numbers that results of this agent's own calls named, in the order in which they were named last.
