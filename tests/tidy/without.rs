@@ -41,6 +41,7 @@ fn what_keeps_an_invariant_can_be_taken_out_as_the_list_says() {
             "annie-actors" => &["actors/"],
             "annie-core" => &["crates/core/"],
             "annie-store" => &["crates/store/"],
+            "annie-llm" => &["crates/llm/"],
             _ => &[],
         };
         for test in &one.tests {
