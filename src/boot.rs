@@ -72,9 +72,9 @@ pub enum BootError {
     Kernel(#[from] KernelError),
 }
 
-/// How long a stop waits for the database to say what it holds.
 /// How often the folder's mark is brought up to date.
 const MARK_EVERY: Duration = Duration::from_secs(30);
+/// How long a stop waits for the database to say what it holds.
 const MARK_WAIT: Duration = Duration::from_secs(1);
 
 /// A kernel that runs, and what it runs on.

@@ -204,6 +204,7 @@ pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> S
     message.priority = Some(priority);
     message.mode = original.mode;
     message.private = original.private;
+    message.stateless = original.stateless;
     message.verbatim = true;
     message.request = original.request;
     message.retry = Some(Retry { of: row.task, since: row.letter.since, tried: row.letter.tried.clone() });

@@ -25,11 +25,12 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
     let open = open_tasks(wiring.store.as_ref(), Scope::User(user.clone())).await.map_err(|e| e.to_string())?;
     let at = wiring.env.now();
     // A log that cannot even be folded is what kills the Engine: then the failures alone must do.
-    let agents = caught(unreported(wiring, conversation, user)).await.unwrap_or_else(|_| Ok(Vec::new()));
-    let agents = match agents {
+    let unknown = || (Vec::new(), true);
+    let found = caught(unreported(wiring, conversation, user)).await.unwrap_or_else(|_| Ok(unknown()));
+    let (agents, is_listed) = match found {
         // Nor does waiting make an event readable.
-        Err(error) if error.kind == StoreErrorKind::Corrupt => Vec::new(),
-        agents => agents.map_err(|e| e.to_string())?,
+        Err(error) if error.kind == StoreErrorKind::Corrupt => unknown(),
+        found => found.map_err(|e| e.to_string())?,
     };
     let is_open = |task: TaskId| open.iter().any(|t| t.id == task);
     let reports = agents.into_iter().filter(|(task, ..)| is_open(*task));
@@ -46,7 +47,8 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
                        can resume it; a new conversation works."
                 .to_owned(),
             detail: "the engine used up its restart budget".to_owned(),
-            letter: Some(Letter {
+            // A stateless caller was told, and nobody would read the answer to a later try.
+            letter: is_listed.then(|| Letter {
                 tried: vec!["the engine used up its restart budget".to_owned()],
                 since: at,
                 retry_at: None,
@@ -61,12 +63,13 @@ pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &U
     append(&wiring.log, what).await.map(drop).map_err(|e| e.to_string())
 }
 
-/// The agents of the turns under way that have not reported, each with the report that is made for it.
+/// The agents of the turns under way that have not reported, each with the report that is made for it, and whether anybody
+/// may come back to the conversation.
 async fn unreported(
     wiring: &Wiring,
     conversation: ConversationId,
     user: &UserId,
-) -> Result<Vec<(TaskId, AgentId, AgentReport)>, StoreError> {
+) -> Result<(Vec<(TaskId, AgentId, AgentReport)>, bool), StoreError> {
     let mut state = Conversation::new(conversation, user.clone());
     loop {
         let page = wiring.store.events(Scope::User(user.clone()), conversation, state.seq, PAGE).await?;
@@ -88,5 +91,5 @@ async fn unreported(
         };
         Some((task, node.spec.agent.clone(), report))
     });
-    Ok(unreported.collect())
+    Ok((unreported.collect(), state.is_listed))
 }

@@ -16,6 +16,7 @@ use crate::{
     breaker::BreakersMsg,
     conversations::ConversationsMsg,
     hub::Hub,
+    kernel::Embeddings,
     log_writer::LogMsg,
     observe::Handle,
     operations::OperationKeys,
@@ -95,6 +96,8 @@ impl Default for KernelLimits {
 
 /// Shared by all actors of one kernel.
 pub(crate) struct Wiring {
+    /// The requests for embeddings under way.
+    pub embeddings: Arc<Embeddings>,
     pub env: Env,
     pub node: NodeIncarnation,
     pub store: Arc<dyn Store>,

@@ -194,11 +194,12 @@ impl Auth {
     /// # Errors
     /// `unauthenticated` if not; otherwise why the keys cannot be read.
     async fn still_admits(&self, key: Option<&str>) -> Result<(), Fault> {
-        self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await?;
+        // A store that is away keeps no key valid that the table already knows to be revoked or expired.
+        let read = self.table.refresh_if_older(self.store.as_ref(), &self.env, key_table::BELIEVED_US).await;
         match key {
             None if self.needs_keys() => Err(unauthenticated("callers need a key now: the first one was made")),
-            None => Ok(()),
-            Some(id) if self.table.get(id).is_some_and(|key| self.is_valid(&key)) => Ok(()),
+            None => Ok(read?),
+            Some(id) if self.table.get(id).is_some_and(|key| self.is_valid(&key)) => Ok(read?),
             Some(_) => Err(unauthenticated("the key of this stream was revoked or has ended")),
         }
     }
@@ -213,9 +214,7 @@ impl Auth {
         #[expect(clippy::disallowed_methods, reason = "one short write a minute and key, whose loss costs a date")]
         tokio::spawn(async move {
             let _writing = auth.table.lock_rows().await;
-            let Ok(Some(mut key)) = auth.store.key(id).await else { return };
-            key.last_used_at = Some(now);
-            if let Err(error) = auth.store.put_key(key).await {
+            if let Err(error) = auth.store.note_key_use(id, now).await {
                 tracing::warn!(%error, "the use of a key could not be noted");
             }
         });

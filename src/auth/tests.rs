@@ -170,6 +170,38 @@ async fn an_open_stream_ends_within_10_s_after_another_process_revoked_its_key()
 }
 
 #[tokio::test(start_paused = true)]
+async fn open_stream_of_an_expired_or_revoked_key_ends_while_the_store_is_away() {
+    for is_revoked in [false, true] {
+        let is_away = Arc::new(AtomicUsize::new(0));
+        let away = is_away.clone();
+        let store = MemoryStore::new().with_hook(Arc::new(move |point| match point {
+            StorePoint::Read("keys") if away.load(Relaxed) > 0 => {
+                StoreFault::Fail(annie_core::ports::StoreErrorKind::Unavailable)
+            }
+            _ => StoreFault::Pass,
+        }));
+        let store = Arc::new(store);
+        let me = UserId::new("me").unwrap();
+        let door = Door { auth: Auth::load(store.clone(), env(1), me).await.unwrap(), store };
+        let (key, text) = door.key("ann", &[KeyScope::Chat]).await;
+        let caller = door.enter(&[("x-api-key", &text)], false).await.unwrap();
+        is_away.store(1, Relaxed);
+        // From here on the table is older than it is believed.
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        let mut access = Access::of(&door.auth, &caller);
+        assert!(access.check_if_due().await.is_ok(), "a store that is away ends no stream of a valid key");
+        let ends_after = if is_revoked {
+            door.auth.revoke(&key.id).await.unwrap();
+            0..=1
+        } else {
+            45..=60
+        };
+        let seconds = seconds_until_refused(&door.auth, &caller).await;
+        assert!(ends_after.contains(&seconds), "it ended after {seconds} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_open_stream_ends_within_10_s_after_its_key_expired() {
     let door = door().await;
     let (_, text) = door.key("ann", &[KeyScope::Chat]).await;

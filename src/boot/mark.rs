@@ -27,6 +27,9 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// The mark of a database that held everything.
+    const FULL: Self = Self { keys: true, conversations: true, newest_event_us: 0 };
+
     /// What a store holds.
     ///
     /// # Errors
@@ -41,10 +44,12 @@ impl Mark {
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         match std::fs::read(folder.join(MARK_FILE)) {
-            Ok(text) => {
-                serde_json::from_slice(&text).unwrap_or(Self { keys: true, conversations: true, newest_event_us: 0 })
+            Ok(text) => serde_json::from_slice(&text).unwrap_or(Self::FULL),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::default(),
+            Err(error) => {
+                tracing::warn!(%error, "the mark of the data folder could not be read");
+                Self::FULL
             }
-            Err(_) => Self::default(),
         }
     }
 
@@ -109,5 +114,8 @@ mod tests {
         assert_eq!(mark.lost_until(mark), None);
         std::fs::write(folder.path().join(MARK_FILE), "{").unwrap();
         assert_eq!(Mark::read(folder.path()).missing_in(Mark::default()), Some("API keys and conversations"));
+        std::fs::remove_file(folder.path().join(MARK_FILE)).unwrap();
+        std::fs::create_dir(folder.path().join(MARK_FILE)).unwrap();
+        assert_eq!(Mark::read(folder.path()), Mark::FULL, "what cannot be read is not what is not there");
     }
 }

@@ -148,6 +148,7 @@ impl Keys for ChaosStore {
         key(id: String) -> Option<ApiKey>;
         keys() -> Vec<ApiKey>;
         put_key(key: ApiKey) -> ();
+        note_key_use(id: String, at: Micros) -> ();
     }
 }
 

@@ -114,7 +114,8 @@ fn interface(wiring: &Wiring, inbound: &Inbound, route: &[String]) -> (Mode, Mai
     (interface.mode(mode), interface)
 }
 
-/// The smallest window that is known of those that may run the turn: whichever stands in, the prompt fits.
+/// The smallest window that is known of those that may run the turn. The prompt fits into each whose window is known; one
+/// whose window nobody knows may still refuse it.
 fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
     // Nothing means the first that is configured.
     let first = wiring.routing.facts.first().filter(|_| candidates.is_empty()).map(|f| &f.name);

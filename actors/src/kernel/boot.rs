@@ -112,6 +112,7 @@ impl Kernel {
             facts: parts.backends.iter().map(|b| b.facts.clone()).collect(),
         };
         let wiring = Arc::new(Wiring {
+            embeddings: Arc::default(),
             node: NodeIncarnation::from_uuid(parts.env.uuid()),
             env: parts.env,
             store: parts.store,

@@ -1,12 +1,19 @@
-//! Embeddings through the pool: a permit on a backend that makes them, one call, and the permit back.
+//! Embeddings through the pool: a permit on a backend that makes them, one call, and the permit back. They are no tasks, so
+//! the queue's limits do not count them: they have limits of their own.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
 
 use annie_core::{
     event::Priority,
     ids::{ConversationId, TaskId, UserId},
     message::{ModelError, ModelErrorKind},
+    queue::{Refusal, RefusalReason},
 };
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::Kernel;
@@ -15,12 +22,67 @@ use crate::{
     tasks::caught,
 };
 
+/// Requests of one user under way at a time, at most: programs send their batches side by side.
+const PER_USER_MAX: u32 = 16;
+/// Requests of all users under way at a time, at most.
+const TOTAL_MAX: u32 = 256;
+/// How long a request waits for its permit, at most, in milliseconds. Its caller sends it again.
+const WAIT_MS_MAX: u64 = 60_000;
+/// When a refused caller may come back, in milliseconds: about as long as a request takes.
+const RETRY_AFTER_MS: u64 = 2_000;
+
+/// The requests for embeddings under way, by user.
+#[derive(Debug, Default)]
+pub(crate) struct Embeddings(Mutex<BTreeMap<UserId, u32>>);
+
+/// The place of one request; it is free again when this is dropped.
+struct Seat {
+    embeddings: Arc<Embeddings>,
+    user: UserId,
+}
+
+impl Embeddings {
+    fn take(self: &Arc<Self>, user: &UserId) -> Result<Seat, Refusal> {
+        let mut by_user = self.0.lock();
+        let total: u32 = by_user.values().sum();
+        let own = by_user.get(user).copied().unwrap_or(0);
+        if own >= PER_USER_MAX {
+            return Err(refused(RefusalReason::UserDepth, PER_USER_MAX));
+        }
+        if total >= TOTAL_MAX {
+            return Err(refused(RefusalReason::QueueFull, TOTAL_MAX));
+        }
+        by_user.insert(user.clone(), own + 1);
+        Ok(Seat { embeddings: self.clone(), user: user.clone() })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut own) = self.embeddings.0.lock().entry(self.user.clone()) {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+}
+
+fn refused(reason: RefusalReason, limit: u32) -> Refusal {
+    metrics::counter!("annie_tasks_refused_total", "priority" => Priority::High.as_str()).increment(1);
+    let position = limit as usize + 1;
+    Refusal { reason, class: Priority::High, limit, position, retry_after_ms: RETRY_AFTER_MS }
+}
+
 /// Why there are no vectors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
     /// No backend makes any of this model; these are the models that there are.
     #[error("no backend makes embeddings with this model")]
     NoModel(Vec<String>),
+    /// Too many requests are under way; the caller may come back.
+    #[error(transparent)]
+    Full(#[from] Refusal),
     /// The backend failed.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -60,6 +122,7 @@ impl Kernel {
         if route.is_empty() {
             return Err(EmbedError::NoModel(self.embedding_models()));
         }
+        let _seat = wiring.embeddings.take(&user)?;
         let known = Known(self, TaskId::from_uuid(env.uuid()));
         let wanted = PermitRequest {
             task: known.1,
@@ -72,7 +135,11 @@ impl Kernel {
             progress: None,
         };
         let unavailable = |why: String| ModelError::new(ModelErrorKind::Unavailable, why);
-        let permit = acquire(wiring, wanted, &Wish::default()).await.map_err(|why| unavailable(why.to_string()))?;
+        let wish = Wish::default();
+        let permit = tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), acquire(wiring, wanted, &wish)).await;
+        let busy = |_| ModelError::new(ModelErrorKind::RateLimited, "no backend was free in time");
+        let permit = permit.map_err(busy)?;
+        let permit = permit.map_err(|why| unavailable(why.to_string()))?;
         let backend = wiring.backends.get(permit.backend()).ok_or_else(|| unavailable("its backend is gone".into()))?;
         let from_us = env.clock.monotonic_us();
         let wait = Duration::from_millis(backend.round_ms_max.unwrap_or(wiring.limits.round_ms_max));
@@ -87,5 +154,28 @@ impl Kernel {
         metrics::counter!("annie_embeddings_total", "backend" => backend.name.clone(), "outcome" => outcome)
             .increment(1);
         Ok(result?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_have_a_limit_for_each_user_and_for_all_and_a_place_comes_back() {
+        let embeddings = Arc::new(Embeddings::default());
+        let user = |n: u32| UserId::new(format!("u{n}")).unwrap();
+        let mut seats: Vec<Seat> = (0..PER_USER_MAX).map(|_| embeddings.take(&user(0)).unwrap()).collect();
+        let full = embeddings.take(&user(0)).map(drop).unwrap_err();
+        assert_eq!((full.reason, full.limit), (RefusalReason::UserDepth, PER_USER_MAX));
+        assert!(full.retry_after_ms > 0);
+        for n in PER_USER_MAX..TOTAL_MAX {
+            seats.push(embeddings.take(&user(n)).unwrap());
+        }
+        let full = embeddings.take(&user(1)).map(drop).unwrap_err();
+        assert_eq!((full.reason, full.limit), (RefusalReason::QueueFull, TOTAL_MAX));
+        seats.clear();
+        assert!(embeddings.0.lock().is_empty());
+        assert!(embeddings.take(&user(0)).is_ok());
     }
 }

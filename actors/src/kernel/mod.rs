@@ -22,6 +22,7 @@ use annie_core::{
 };
 pub use boot::{Parts, StopReason};
 pub use embed::EmbedError;
+pub(crate) use embed::Embeddings;
 pub use letters::{LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters};
 pub use notices::NoticeStream;
 pub use operate::{Health, Operation};

@@ -368,7 +368,7 @@ impl Desk {
         let at = self.pick(&route, class, now);
         self.place(task, request.since, at, now);
         if let Some(entry) = self.entries.get_mut(&task) {
-            // Only what is in the log asks for rounds.
+            // Only what is in the log asks for rounds, and requests for embeddings, which the kernel forgets itself.
             entry.stored_at.get_or_insert(now);
             entry.progress = request.progress.or(entry.progress);
             entry.tickets.push(Ticket { request, reply, route, at });

@@ -493,6 +493,7 @@ fn register_outcomes(backend: &str) {
     use ModelErrorKind as Kind;
     let failures = [Kind::RateLimited, Kind::Auth, Kind::Payment, Kind::Timeout, Kind::Truncated, Kind::Unavailable];
     let failures = failures.into_iter().chain([Kind::InvalidRequest, Kind::Protocol, Kind::Overflow, Kind::Content]);
+    let failures = failures.chain([Kind::InDoubt, Kind::ToolsUnsupported]);
     for outcome in failures.map(|kind| kind.as_str()).chain(["ok"]) {
         let counter =
             metrics::counter!("annie_llm_requests_total", "backend" => backend.to_owned(), "outcome" => outcome);
@@ -543,6 +544,5 @@ impl Post {
 
 /// Failures that only somebody who is well can tell of.
 pub(crate) const fn is_answer(kind: ModelErrorKind) -> bool {
-    use ModelErrorKind as Kind;
-    matches!(kind, Kind::Content | Kind::InvalidRequest | Kind::ToolsUnsupported | Kind::Overflow | Kind::RateLimited)
+    kind.is_about_request() || matches!(kind, ModelErrorKind::RateLimited)
 }

@@ -31,11 +31,6 @@ pub(super) enum Change {
     Recovered { failed_rounds: u32 },
 }
 
-/// Whether this failure is about the one request, and says nothing of the next round.
-const fn is_about_request(kind: ModelErrorKind) -> bool {
-    matches!(kind, ModelErrorKind::Content | ModelErrorKind::Overflow)
-}
-
 impl Outcomes {
     /// Whether the last round was not answered.
     pub const fn is_failing(&self) -> bool {
@@ -49,7 +44,7 @@ impl Outcomes {
     }
 
     pub fn failed(&mut self, kind: ModelErrorKind, detail: &str, now: Micros) -> Option<Change> {
-        if is_about_request(kind) {
+        if kind.is_about_request() {
             return self.answered();
         }
         // The rate window says when the backend takes rounds again.
@@ -115,7 +110,12 @@ mod tests {
     #[test]
     fn outcomes_count_a_refused_request_as_an_answer() {
         let mut outcomes = Outcomes::default();
-        for kind in [ModelErrorKind::Overflow, ModelErrorKind::Content] {
+        for kind in [
+            ModelErrorKind::Overflow,
+            ModelErrorKind::Content,
+            ModelErrorKind::InvalidRequest,
+            ModelErrorKind::ToolsUnsupported,
+        ] {
             assert_eq!(outcomes.failed(kind, "x", Micros(1)), None);
             assert!(!outcomes.is_failing());
         }

@@ -316,6 +316,12 @@ pub enum ModelErrorKind {
 }
 
 impl ModelErrorKind {
+    /// Whether this failure is about the one request. It says nothing of the next round, and its backend is well.
+    #[must_use]
+    pub const fn is_about_request(self) -> bool {
+        matches!(self, Self::Content | Self::Overflow | Self::InvalidRequest | Self::ToolsUnsupported)
+    }
+
     /// The wire word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -16,7 +16,7 @@ use annie_core::{
 };
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 type Script = dyn Fn(&ModelRequest, u64) -> Result<ModelReply, ModelError> + Send + Sync;
 type Choice = dyn Fn(&ModelRequest, u64) -> bool + Send + Sync;
@@ -73,6 +73,7 @@ pub struct ScriptedModel {
     abandoned: Arc<watch::Sender<u64>>,
     requests: Option<Mutex<Vec<ModelRequest>>>,
     embeddings: Option<String>,
+    embedding_gate: Option<Arc<Semaphore>>,
 }
 
 impl ScriptedModel {
@@ -88,6 +89,7 @@ impl ScriptedModel {
             abandoned: Arc::new(watch::channel(0).0),
             requests: Some(Mutex::new(Vec::new())),
             embeddings: None,
+            embedding_gate: None,
         }
     }
 
@@ -113,6 +115,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn embedding(mut self, name: impl Into<String>) -> Self {
         self.embeddings = Some(name.into());
+        self
+    }
+
+    /// Whose embeddings each wait for a permit of this gate.
+    #[must_use]
+    pub fn embedding_behind(mut self, gate: Arc<Semaphore>) -> Self {
+        self.embedding_gate = Some(gate);
         self
     }
 
@@ -230,7 +239,14 @@ impl Model for ScriptedModel {
     fn embed(&self, request: Map<String, Value>) -> Fut<'_, Result<Value, ModelError>> {
         let data = json!([{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}]);
         let reply = json!({"object": "list", "data": data, "model": self.embeddings, "asked": request});
-        Box::pin(std::future::ready(Ok(reply)))
+        Box::pin(async move {
+            if let Some(gate) = &self.embedding_gate
+                && let Ok(step) = gate.acquire().await
+            {
+                step.forget();
+            }
+            Ok(reply)
+        })
     }
 
     fn check(&self) -> Fut<'_, Result<(), ModelError>> {

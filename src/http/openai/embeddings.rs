@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings`: passed on to a backend that makes them.
 
-use annie_actors::EmbedError;
+use annie_actors::{EmbedError, KernelError};
 use annie_core::message::ModelErrorKind;
 use axum::{Json, extract::State, http::HeaderMap};
 use serde::Deserialize;
@@ -87,6 +87,7 @@ fn fault(error: EmbedError) -> Fault {
             fault.detail = format!("there is no such embedding model; say annie, or one of {}", models.join(", "));
             fault
         }
+        EmbedError::Full(refusal) => KernelError::Full(refusal).into(),
         EmbedError::Model(error) => {
             let (code, why) = match error.kind {
                 ModelErrorKind::RateLimited => (Code::RateLimited, "the backend has too many requests now; try again"),

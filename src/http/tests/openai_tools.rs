@@ -1,6 +1,8 @@
 //! The OpenAI-compatible surface for programs: parameters, answers in a form, the client's own tools, and what a stateless
 //! call leaves behind.
 
+use std::sync::Arc;
+
 use annie_core::{
     caller::ToolChoice,
     message::{Finish, ModelReply, ModelRequest},
@@ -270,6 +272,25 @@ async fn embeddings_are_passed_through_where_a_backend_makes_them() {
     let none = Server::start(echo()).await;
     let (status, error) = none.post(PATH, json!({"model": "annie", "input": "x"})).await;
     assert_eq!((status, &error["error"]["code"]), (400, &json!("unsupported_parameter")), "{error}");
+}
+
+#[tokio::test]
+async fn embeddings_beyond_the_limit_of_a_user_are_refused_with_a_time_to_come_back() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let server = Server::start(echo().embedding("vectors").embedding_behind(gate.clone())).await;
+    let ask = || async {
+        let (status, reply) = server.post("/v1/embeddings", json!({"model": "annie", "input": "x"})).await;
+        // The others wait at the gate until one is refused.
+        if status != 200 {
+            gate.add_permits(100);
+        }
+        (status, reply)
+    };
+    let asked = futures_util::future::join_all((0..17).map(|_| ask()));
+    let answers = tokio::time::timeout(PATIENCE, asked).await.expect("one of them is refused");
+    let refused: Vec<_> = answers.iter().filter(|(status, _)| *status != 200).collect();
+    assert!(matches!(refused[..], [(429, _)]), "{refused:?}");
+    assert!(refused[0].1["error"]["message"].as_str().is_some_and(|m| m.contains("try again in")), "{refused:?}");
 }
 
 #[tokio::test]

@@ -447,8 +447,11 @@ pub trait Keys: Send + Sync {
     fn key(&self, id: String) -> Fut<'_, Result<Option<ApiKey>, StoreError>>;
     /// All keys, oldest first.
     fn keys(&self) -> Fut<'_, Result<Vec<ApiKey>, StoreError>>;
-    /// Adds or replaces a key.
+    /// Adds or replaces a key. A key that is revoked stays so, with its first time: another process may have revoked it since
+    /// the caller read it.
     fn put_key(&self, key: ApiKey) -> Fut<'_, Result<(), StoreError>>;
+    /// Notes when a key was last used, and changes nothing else. An earlier time and an unknown key change nothing.
+    fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>>;
 }
 
 /// Where a user's task stands (the `tasks` skills; called todo in code, since a task is what the scheduler orders).

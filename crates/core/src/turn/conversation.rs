@@ -172,13 +172,8 @@ pub struct Clock {
     pub hinted: bool,
     /// How much of [`Self::from`] are waits of sub-agents since the main agent's last reply, in milliseconds. Agents wait at
     /// the same time, so the longest wait counts and not the sum.
-    #[serde(default, skip_serializing_if = "is_no_time")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub agents_waited_ms: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-const fn is_no_time(ms: &u64) -> bool {
-    *ms == 0
 }
 
 impl Clock {

@@ -59,7 +59,9 @@ fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
         return None;
     }
     let reason = "it could not begin in time".to_owned();
+    // A stateless caller was told, and nobody would read the answer to a later try.
     let is_kept = !matches!(class, Priority::Realtime | Priority::Background)
+        && !pending.inbound.stateless
         && pending.letters.keeps(class, pending.inbound.retry.is_some());
     let letter = is_kept.then(|| {
         let letter = letter_of(&pending.inbound, now, &[], &reason);

@@ -243,7 +243,7 @@ pub struct AgentRun {
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) unusable_rounds: u32,
     /// How long its rounds waited for their permits, in milliseconds. Counted for sub-agents, whose reports tell it.
-    #[serde(default, skip_serializing_if = "is_no_time")]
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) waited_ms: u64,
     /// An empty reply was pointed out to it.
     nudged: bool,
@@ -590,9 +590,4 @@ impl AgentRun {
             self.phase = Phase::Thinking;
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
-const fn is_no_time(ms: &u64) -> bool {
-    *ms == 0
 }

@@ -3,6 +3,7 @@
 use annie_core::{
     breaker::{BreakerRow, BreakerState},
     ports::{ApiKey, Breakers, Fut, Keys, StoreError},
+    time::Micros,
 };
 
 use super::MemoryStore;
@@ -44,7 +45,16 @@ impl Keys for MemoryStore {
 
     fn put_key(&self, key: ApiKey) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(self.write("put_key", move |data| {
-            data.keys.insert(key.id.clone(), key);
+            let revoked_at = data.keys.get(&key.id).and_then(|known| known.revoked_at).or(key.revoked_at);
+            data.keys.insert(key.id.clone(), ApiKey { revoked_at, ..key });
+        }))
+    }
+
+    fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(self.write("note_key_use", move |data| {
+            if let Some(key) = data.keys.get_mut(&id) {
+                key.last_used_at = key.last_used_at.max(Some(at));
+            }
         }))
     }
 }

@@ -1,6 +1,9 @@
 //! API keys: of the secret only its SHA-256.
 
-use annie_core::ports::{ApiKey, Fut, Keys, StoreError};
+use annie_core::{
+    ports::{ApiKey, Fut, Keys, StoreError},
+    time::Micros,
+};
 
 use super::{Cell, Columns, Database, SqlStore, json};
 
@@ -13,7 +16,9 @@ const PUT_KEY: &str = "INSERT INTO api_keys \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET name = excluded.name, \
      user_id = excluded.user_id, secret_sha256 = excluded.secret_sha256, scopes = excluded.scopes, \
      created_at = excluded.created_at, expires_at = excluded.expires_at, last_used_at = excluded.last_used_at, \
-     revoked_at = excluded.revoked_at";
+     revoked_at = coalesce(api_keys.revoked_at, excluded.revoked_at)";
+const NOTE_KEY_USE: &str =
+    "UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)";
 
 impl<D: Database> Keys for SqlStore<D> {
     fn key(&self, id: String) -> Fut<'_, Result<Option<ApiKey>, StoreError>> {
@@ -37,6 +42,13 @@ impl<D: Database> Keys for SqlStore<D> {
             ];
             bound.extend([key.expires_at, key.last_used_at, key.revoked_at].map(Cell::maybe_at));
             self.tell("keeping an API key", PUT_KEY, bound).await?;
+            Ok(())
+        })
+    }
+
+    fn note_key_use(&self, id: String, at: Micros) -> Fut<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.tell("noting the use of an API key", NOTE_KEY_USE, vec![id.into(), at.into()]).await?;
             Ok(())
         })
     }

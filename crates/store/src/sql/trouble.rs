@@ -40,16 +40,34 @@ impl Trouble {
         }
     }
 
+    /// Whether there is a failure that does not pass by itself: only a write that succeeds shows that the disk takes writes
+    /// again.
+    pub fn lasts(&self) -> bool {
+        self.has_any.load(Relaxed) && self.failed.lock().values().any(|(error, _)| lasts(error))
+    }
+
+    /// A write has succeeded: the disk is not full any more. Of damage that says nothing, but from now on its time counts.
+    pub fn wrote(&self, now: Instant) {
+        let mut failed = self.failed.lock();
+        failed.retain(|_, (error, at)| error.kind != StoreErrorKind::Full && now.duration_since(*at) < REMEMBERED);
+        self.has_any.store(!failed.is_empty(), Relaxed);
+    }
+
     /// A failure that still counts.
     pub fn present(&self, now: Instant) -> Option<StoreError> {
         if !self.has_any.load(Relaxed) {
             return None;
         }
         let mut failed = self.failed.lock();
-        failed.retain(|_, (_, at)| now.duration_since(*at) < REMEMBERED);
+        failed.retain(|_, (error, at)| lasts(error) || now.duration_since(*at) < REMEMBERED);
         self.has_any.store(!failed.is_empty(), Relaxed);
         failed.values().next().map(|(error, _)| error.clone())
     }
+}
+
+/// Whether a failure does not pass by itself.
+const fn lasts(error: &StoreError) -> bool {
+    matches!(error.kind, StoreErrorKind::Full | StoreErrorKind::Corrupt)
 }
 
 #[cfg(test)]
@@ -69,7 +87,31 @@ mod tests {
         assert_eq!(trouble.present(now), Some(full()));
         trouble.note("committing", None, now);
         assert_eq!(trouble.present(now), None);
+        let other = StoreError { kind: StoreErrorKind::Internal, ..full() };
+        trouble.note("committing", Some(&other), now);
+        assert!(!trouble.lasts());
+        assert_eq!(trouble.present(now + REMEMBERED), None);
+    }
+
+    #[test]
+    fn full_disk_lasts_until_a_write_succeeds_however_long_that_takes() {
+        let (trouble, now) = (Trouble::default(), Instant::now());
         trouble.note("committing", Some(&full()), now);
+        assert!(trouble.lasts());
+        assert_eq!(trouble.present(now + REMEMBERED * 10), Some(full()));
+        trouble.wrote(now + REMEMBERED * 10);
+        assert_eq!(trouble.present(now + REMEMBERED * 10), None);
+        assert!(!trouble.lasts());
+    }
+
+    #[test]
+    fn damage_lasts_until_a_write_succeeds_and_a_minute_has_passed() {
+        let (trouble, now) = (Trouble::default(), Instant::now());
+        let damage = StoreError { kind: StoreErrorKind::Corrupt, ..full() };
+        trouble.note("reading", Some(&damage), now);
+        trouble.wrote(now);
+        assert_eq!(trouble.present(now), Some(damage));
+        trouble.wrote(now + REMEMBERED);
         assert_eq!(trouble.present(now + REMEMBERED), None);
     }
 

@@ -166,6 +166,7 @@ macro_rules! contract {
                 plain: [
                     a_key_comes_back_whole_and_is_replaced_by_its_id,
                     keys_are_listed_oldest_first,
+                    note_of_a_use_keeps_the_revocation_of_another_process,
                     a_breaker_row_comes_back_and_is_replaced,
                     open_breakers_lists_every_row_that_is_not_closed,
                     the_store_answers_and_says_what_it_is,

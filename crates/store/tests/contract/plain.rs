@@ -40,6 +40,22 @@ pub async fn a_key_comes_back_whole_and_is_replaced_by_its_id(store: Arc<dyn Sto
     assert_eq!(store.keys().await.unwrap(), [changed]);
 }
 
+pub async fn note_of_a_use_keeps_the_revocation_of_another_process(store: Arc<dyn Store>) {
+    store.put_key(key("k1", 1)).await.unwrap();
+    let read_before = store.key("k1".into()).await.unwrap().unwrap();
+    store.put_key(ApiKey { revoked_at: Some(Micros(60)), ..key("k1", 1) }).await.unwrap();
+    store.note_key_use("k1".into(), Micros(70)).await.unwrap();
+    store.note_key_use("k1".into(), Micros(65)).await.unwrap();
+    store.note_key_use("unknown".into(), Micros(70)).await.unwrap();
+    let noted = ApiKey { last_used_at: Some(Micros(70)), revoked_at: Some(Micros(60)), ..key("k1", 1) };
+    assert_eq!(store.keys().await.unwrap(), [noted]);
+    // A writer that read the row before, or that revokes it again, does not undo the revocation.
+    for revoked_at in [None, Some(Micros(80))] {
+        store.put_key(ApiKey { revoked_at, ..read_before.clone() }).await.unwrap();
+        assert_eq!(store.key("k1".into()).await.unwrap().unwrap().revoked_at, Some(Micros(60)));
+    }
+}
+
 pub async fn keys_are_listed_oldest_first(store: Arc<dyn Store>) {
     for (id, at) in [("b", 20), ("a", 30), ("d", 10), ("c", 10)] {
         store.put_key(key(id, at)).await.unwrap();

@@ -245,3 +245,16 @@ fn an_answer_that_was_cut_is_given_as_it_is_with_its_reason() {
     let (text, _, finish) = answer(&w, task);
     assert_eq!((text.as_str(), finish), ("{\"n\":", Finish::Length));
 }
+
+#[test]
+fn stateless_call_that_could_not_begin_in_time_leaves_no_dead_letter() {
+    let mut w = World::new();
+    w.slow_facts = true;
+    let task = w.receive(asked(CallOptions::default(), None));
+    assert_eq!(w.deadline(), Some((task, true)));
+    let finals = w.finals(task);
+    assert!(
+        matches!(finals[..], [EventBody::Failed { code, letter: None, .. }] if code == "deadline"),
+        "nobody reads a stateless call's retry: {finals:?}"
+    );
+}
