@@ -369,8 +369,9 @@ fn providers_with_an_address_and_a_protocol_of_their_own_are_configured() {
     let azure = "[[backend]]\nname = \"az\"\nprofile = \"azure\"\nmodel = \"gpt\"\n\
                  base_url = \"https://x.openai.azure.com/openai/deployments/gpt\"\n";
     assert_eq!(self::config(&format!("{azure}api_version = \"2024-10-21\"\n")).problems(), []);
-    let problems = self::config(azure).problems();
-    assert!(format!("{problems:?}").contains("api_version is missing"), "{problems:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let error = Sources::only(file(&folder, "annie.toml", azure)).load().unwrap_err().to_string();
+    assert!(error.contains("`backend.0.api_version`: api_version is missing"), "{error}");
 }
 
 #[test]
