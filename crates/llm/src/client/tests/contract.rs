@@ -26,6 +26,7 @@ over_every_wire!(
     a_reply_at_once_is_the_same_reply,
     parallel_calls_come_through_in_every_shape,
     packets_comments_and_line_ends_do_not_matter,
+    stream_cut_at_any_byte_is_the_same_reply,
     every_refusal_has_its_kind,
     a_reply_without_measure_is_given_up,
     an_error_never_shows_the_key,
@@ -301,5 +302,24 @@ async fn stream_that_is_cut_before_any_text_was_shown_is_asked_for_again(profile
         let server = FakeModelServer::queue([broken.clone(), Reply::says("whole")]).await;
         let reply = model(config(profile, &server)).call(&with_tools(), Arc::new(|_| ())).await.unwrap();
         assert_eq!((reply.text.as_str(), server.request_count()), ("whole", 2), "{broken:?}");
+    }
+}
+
+/// The first packet ends at every byte of the stream once.
+async fn stream_cut_at_any_byte_is_the_same_reply(profile: Profile) {
+    let arguments = json!({"skill": "tasks.create", "arguments": {"title": "Příliš 🦀"}});
+    let whole = Reply::says_and_calls("žluťoučký 🦀", [("use_skill", arguments)]).reasoning("hm, ó").crlf();
+    let expected = ask_for(profile, whole.clone()).await.unwrap();
+    assert_eq!(expected.tool_calls.len(), 1);
+    let cut = whole.clone();
+    let server = FakeModelServer::start(move |seen| {
+        let bytes = usize::try_from(seen.number).unwrap_or(0) + 1;
+        cut.clone().split_every_bytes(bytes)
+    })
+    .await;
+    let model = model(ModelConfig { retries_max: 0, ..config(profile, &server) });
+    // Longer than any frame of the stream.
+    for bytes in 1..400 {
+        assert_eq!(ask(&model).await.unwrap(), expected, "packets of {bytes} bytes");
     }
 }
