@@ -22,6 +22,7 @@ mod park;
 mod root;
 mod scheduler;
 mod services;
+mod shared_effects;
 mod sub_agent;
 mod supervise;
 mod tasks;

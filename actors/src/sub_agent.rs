@@ -24,6 +24,7 @@ use crate::{
     log_writer::{LogError, append},
     observe::{Addr, Context, Named, Node, NodeError},
     scheduler::Wish,
+    shared_effects::SharedEffects,
     tasks::Tasks,
     wiring::Wiring,
 };
@@ -53,6 +54,8 @@ pub(crate) struct SubAgentArgs {
     pub engine: Addr<EngineMsg>,
     pub tally: Tally,
     pub waits: Waits,
+    /// What the agents of its turn have done and are doing.
+    pub effects: SharedEffects,
 }
 
 /// What a sub-agent has done so far, for the report that its Engine makes if it dies.
@@ -143,16 +146,37 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
     if done.acted {
         state.args.turn.run.round_acts(done.round);
     }
-    let turn = &state.args.turn;
-    let body = match done.result {
+    let effects = state.args.effects.clone();
+    let turn = &mut state.args.turn;
+    match &done.result {
         Ok(reply) => {
             let skills = state.args.wiring.catalog.skills();
-            let calls = resolve(&reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
-            EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
+            let calls = resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
+            let replied = |calls| {
+                EventBody::replied(done.round, reply.clone(), calls, done.backend.clone()).after_waiting(done.waited_ms)
+            };
+            match effects.take(turn, calls, replied) {
+                Ok(body) => store(ctx, state, body).await,
+                Err(mut changed) => {
+                    let id = DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round);
+                    let me = ctx.me();
+                    // Its time is counted.
+                    let mut done = done;
+                    done.ran_ms = 0;
+                    state.tasks.spawn(id, async move {
+                        // It also ends if the Engine is gone, and then this agent is too.
+                        let _ = changed.changed().await;
+                        me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
+                    });
+                    Ok(())
+                }
+            }
         }
-        Err(error) => EventBody::ModelFailed { round: done.round, error, waited_ms: done.waited_ms },
-    };
-    record(ctx, state, body).await
+        Err(error) => {
+            let body = EventBody::ModelFailed { round: done.round, error: error.clone(), waited_ms: done.waited_ms };
+            record(ctx, state, body).await
+        }
+    }
 }
 
 async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: SkillDone) -> Result<(), NodeError> {
@@ -174,10 +198,15 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
     record(ctx, state, body).await
 }
 
-/// Stores an event and goes on, or hands the last one to the Engine together with the report.
+/// Takes an event in and stores it.
 async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
-    let turn = &mut state.args.turn;
-    turn.fold(&body);
+    state.args.turn.fold(&body);
+    store(ctx, state, body).await
+}
+
+/// Stores an event that is taken in and goes on, or hands the last one to the Engine together with the report.
+async fn store(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
+    let turn = &state.args.turn;
     let now = ctx.now();
     state.args.tally.note(turn, now);
     let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
@@ -207,6 +236,8 @@ async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventB
         Err(e) if e.is_passing() => return Err(NodeError::deprived(format!("an event could not be stored: {e}"))),
         Err(e) => return Err(NodeError::new(format!("an event could not be stored: {e}"))),
     }
+    // Not before it is stored: what another agent is told of a receipt, the log has. Its last events the Engine stores.
+    state.args.effects.note(&state.args.turn);
     ctx.fault_point("stored").await?;
     perform(ctx, state);
     Ok(())

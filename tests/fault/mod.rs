@@ -5,6 +5,7 @@ mod chaos;
 mod doctor;
 mod doubt;
 mod ends;
+mod equal;
 mod every_step;
 mod frozen;
 mod full_disk;

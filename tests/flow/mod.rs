@@ -19,6 +19,7 @@ mod openai;
 mod operations;
 mod postgres;
 mod programs;
+mod repairs;
 mod resumed;
 mod routing;
 pub mod scheduling;

@@ -33,10 +33,14 @@ pub(super) async fn run(
         return Ok(());
     }
     let Some(turn) = state.conv.sub_turn(task, &agent) else { return Ok(()) };
+    let effects = state.effects.entry(task).or_default().clone();
+    // Before the first of them runs, all are known.
+    state.conv.turn(task).inspect(|turn| effects.learn(turn));
     let tally = Tally::of(&turn, ctx.now());
     let (wiring, epoch) = (state.wiring.clone(), state.epoch);
     let waits = Waits::default();
-    let args = SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone() };
+    let args =
+        SubAgentArgs { wiring, turn, epoch, engine: ctx.me(), tally: tally.clone(), waits: waits.clone(), effects };
     match ctx.spawn::<SubAgent>(&seat_name(state, task, &agent), args).await {
         Ok(addr) => {
             state.agents.insert(addr.cell.get_id(), Seat { task, agent, addr, tally, waits });
@@ -63,6 +67,15 @@ pub(super) fn dismiss_unwanted(state: &mut EngineState, wanted: &HashSet<Directi
         }
         keep
     });
+    let agents = &state.agents;
+    state.effects.retain(|task, _| agents.values().any(|seat| seat.task == *task));
+}
+
+/// Those of a turn that wait for an agent's effects hear that it has ended.
+fn tell_others(state: &EngineState, task: TaskId) {
+    if let (Some(effects), Some(turn)) = (state.effects.get(&task), state.conv.turn(task)) {
+        effects.learn(turn);
+    }
 }
 
 /// A sub-agent hands in its last events and its report; they are stored together.
@@ -80,7 +93,9 @@ pub(super) async fn finished(
         return record::record_all(ctx, state, events).await;
     }
     events.push(NewEvent { at: ctx.now(), task, agent, body: EventBody::AgentReported { report } });
-    record::record_all(ctx, state, events).await
+    record::record_all(ctx, state, events).await?;
+    tell_others(state, task);
+    Ok(())
 }
 
 fn is_running(state: &EngineState, task: TaskId, agent: &AgentId) -> bool {
@@ -119,5 +134,7 @@ async fn crashed(
         _ => 0,
     };
     let report = AgentReport { status: ReportStatus::Crashed, result, duration_ms, ..tally.so_far() };
-    Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await
+    Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await?;
+    tell_others(state, task);
+    Ok(())
 }

@@ -40,6 +40,7 @@ use tokio::sync::oneshot;
 use crate::{
     effects::{ModelDone, Routed, SkillDone, Waits},
     observe::{Addr, ChildEnded, Context, Named, Node, NodeError},
+    shared_effects::SharedEffects,
     sub_agent::{SubAgentMsg, Tally},
     tasks::Tasks,
     wiring::Wiring,
@@ -226,6 +227,8 @@ pub(crate) struct EngineState {
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
     pub agents: BTreeMap<ActorId, Seat>,
+    /// What the agents of each turn do, while they run.
+    pub effects: BTreeMap<TaskId, SharedEffects>,
     /// The rounds of the main agents that are asked for or run.
     pub asked: BTreeMap<DirectiveId, leave::Asked>,
     /// It has asked whether it may leave memory.
@@ -274,6 +277,7 @@ impl Node for Engine {
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.cell()),
             agents: BTreeMap::new(),
+            effects: BTreeMap::new(),
             asked: BTreeMap::new(),
             leaving: None,
             questions_open: 0,

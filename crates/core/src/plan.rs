@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     event::{AgentReport, DispatchSpec, ReportStatus},
@@ -310,6 +310,11 @@ impl Plan {
     /// The receipts of all effects, also of the turn that this one continues.
     pub fn receipts(&self) -> impl Iterator<Item = &Receipt> {
         self.reports().flat_map(|report| &report.receipts)
+    }
+
+    /// Effects that may have happened, as (skill, arguments), also of the turn that this one continues.
+    pub fn in_doubt(&self) -> impl Iterator<Item = &(String, Value)> {
+        self.reports().flat_map(|report| &report.in_doubt)
     }
 
     /// The receipts of this turn's own effects.

@@ -19,8 +19,10 @@ use crate::{
 
 /// What a call is answered with that stands in its reply more than once.
 pub(super) const REPEATED: &str = "[same call] It stands in this reply already and is run once: see its result.";
+/// What the answer to a call begins with whose effect has a receipt.
+const DONE_ALREADY: &str = "[done already]";
 const NOT_RUN: &str = "[not run] A command before it failed.";
-const IN_DOUBT: &str =
+pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
 /// What a call is answered with that was under way when its turn was ended.
 const CUT_SHORT: &str = "[not run] The time was up before its result came.";
@@ -77,6 +79,10 @@ impl AgentRun {
             } else {
                 broken = !self.judge(&mut next);
             }
+            let starts_with = |text: &str| next.result.as_ref().is_some_and(|result| result.starts_with(text));
+            self.found_done |= starts_with(DONE_ALREADY);
+            // What it is kept from doing it is not asked to do.
+            self.told_to_act |= starts_with(IN_DOUBT);
             open.push(next);
         }
         self.guard.count_once(vetoes);
@@ -90,11 +96,19 @@ impl AgentRun {
         let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
         // Those of others came before.
         let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
-        let what = match receipt.extent {
-            Extent::Accepted => "It was accepted, and its result comes later.",
-            Extent::Done | Extent::Partial => "This was not run again.",
-        };
-        Some(format!("[done already] {} {what} Go on, or answer in words.", receipt.summary()))
+        Some(done_already(receipt))
+    }
+
+    /// Effects that may have happened, also those of calls that have no result yet.
+    pub(super) fn doubts(&self) -> Vec<(String, Value)> {
+        let mut doubts = self.in_doubt.clone();
+        for (_, planned) in self.wanted_skills().filter(|(_, planned)| planned.effect != Effect::Read) {
+            let doubt = (planned.skill.clone(), planned.arguments.clone());
+            if !doubts.contains(&doubt) {
+                doubts.push(doubt);
+            }
+        }
+        doubts
     }
 
     /// False if the call is known to be wrong.
@@ -247,6 +261,15 @@ impl AgentRun {
         let Phase::Acting(calls) = &mut self.phase else { return None };
         calls.iter_mut().find(|o| o.result.is_none() && o.planned().is_some_and(|p| p.intent == intent))
     }
+}
+
+/// The answer to a call whose effect has this receipt.
+pub(super) fn done_already(receipt: &Receipt) -> String {
+    let what = match receipt.extent {
+        Extent::Accepted => "It was accepted, and its result comes later.",
+        Extent::Done | Extent::Partial => "This was not run again.",
+    };
+    format!("{DONE_ALREADY} {} {what} Go on, or answer in words.", receipt.summary())
 }
 
 /// A result's text for the model. Skills speak of flags; an agent that calls them with JSON hears of arguments, and is shown

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     directive::Directive,
@@ -51,6 +52,21 @@ pub struct Paused {
     /// The receipts of its own effects: the turn that continues it does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
+    /// Effects of its own that may have happened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_doubt: Vec<(String, Value)>,
+}
+
+impl Paused {
+    /// The receipts of its effects and of its agents'.
+    pub(super) fn all_receipts(&self) -> Vec<Receipt> {
+        self.receipts.iter().chain(self.plan.receipts()).cloned().collect()
+    }
+
+    /// Effects of its own and of its agents that may have happened.
+    pub(super) fn all_doubts(&self) -> Vec<(String, Value)> {
+        self.in_doubt.iter().chain(self.plan.in_doubt()).cloned().collect()
+    }
 }
 
 /// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
@@ -369,7 +385,7 @@ impl Conversation {
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
-        main.known = opening.receipts;
+        (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
         main.provenance = self.known.clone();
         main.provenance.continue_from(&opening.provenance);
@@ -439,10 +455,19 @@ impl Conversation {
             self.history.push(Exchange { user: turn.inbound.text, answer, private });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
+                    let in_doubt = turn.main.doubts();
                     let AgentRun { mut messages, stable, receipts, mut known, provenance, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
                     known.extend(receipts);
-                    Paused { messages, stable, plan: turn.plan.resumable(), private, provenance, receipts: known }
+                    Paused {
+                        messages,
+                        stable,
+                        plan: turn.plan.resumable(),
+                        private,
+                        provenance,
+                        receipts: known,
+                        in_doubt,
+                    }
                 });
             }
             self.owed.extend(turn.told.into_iter().map(|task| (task, inbox::taken_up(body))));

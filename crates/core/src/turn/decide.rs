@@ -145,6 +145,29 @@ impl Turn {
         self.main.receipts.iter().chain(self.plan.own_receipts())
     }
 
+    /// Effects of this turn, and of the one that it continues, that may have happened.
+    pub(super) fn doubts(&self) -> Vec<(String, serde_json::Value)> {
+        let mut doubts = self.main.in_doubt.clone();
+        for doubt in self.plan.in_doubt() {
+            if !doubts.contains(doubt) {
+                doubts.push(doubt.clone());
+            }
+        }
+        doubts
+    }
+
+    /// The skills that ran in this turn, as [`AgentReport::skills_run`] lists them.
+    pub(super) fn skills_run(&self) -> impl Iterator<Item = &str> {
+        let by_agents = self.plan.nodes().iter().skip(self.plan.before()).filter_map(Node::report);
+        let by_agents = by_agents.flat_map(|report| &report.skills_run);
+        self.main.ran.iter().chain(by_agents).map(String::as_str)
+    }
+
+    /// Whether any skill ran in this turn.
+    pub(super) fn has_run(&self) -> bool {
+        self.skills_run().next().is_some()
+    }
+
     /// Whether anything may have been changed in this turn, or in the one that it continues.
     pub(super) fn may_have_changed(&self) -> bool {
         let main = &self.main;
@@ -153,7 +176,10 @@ impl Turn {
             // What an agent did that was ended, or what its failed runs came to, the report does not tell for sure.
             let is_clear =
                 matches!(report.status, ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped);
-            !is_clear || !report.receipts.is_empty() || report.skills_run.iter().any(|run| run.contains("(unknown)"))
+            !is_clear
+                || !report.receipts.is_empty()
+                || !report.in_doubt.is_empty()
+                || report.skills_run.iter().any(|run| run.contains("(unknown)"))
         };
         own || self.plan.reports().any(by_agent)
     }

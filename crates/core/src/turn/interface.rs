@@ -46,7 +46,8 @@ impl Turn {
         self.mode = MainInterface::Cmd.mode(self.mode);
         let limits = opening::run_limits(self.mode, &self.limits, window_used);
         self.main.rounds_max = self.main.rounds_max.max(limits.rounds_max);
-        (self.main.calls_max, self.main.calls_note) = (limits.calls_max, limits.calls_note);
+        (self.main.calls_max, self.main.calls_note) =
+            opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         self.main.speak_commands(self.mode);
         if matches!(self.main.phase, Phase::Ended(Ending::ModelFailed(_))) {
             self.main.again();

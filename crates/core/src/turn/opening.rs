@@ -1,5 +1,7 @@
 //! What a turn starts from: the context its first round sees, and what it may use up.
 
+use serde_json::Value;
+
 use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
 use crate::{
     context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
@@ -20,6 +22,8 @@ pub(super) struct Opening {
     pub provenance: Provenance,
     /// What was done already in the turn that it continues.
     pub receipts: Vec<Receipt>,
+    /// What may have been done there.
+    pub in_doubt: Vec<(String, Value)>,
 }
 
 /// The context of a new turn, beside so many tokens of system prompt and tools: the paused one's if the user lets it go on, else history and the message.
@@ -42,13 +46,23 @@ pub(super) fn open(
         return fresh(said.to_owned());
     };
     let said = continue_note(said);
-    go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said))
+    // Whether its context fits or not: what was done is not done again.
+    let (receipts, in_doubt) = (paused.all_receipts(), paused.all_doubts());
+    let opening = go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said));
+    Opening { receipts, in_doubt, ..opening }
 }
 
 /// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
 /// may be left out: a caller whose messages do not fit is told so.
 pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
-    Opening { messages, stable: 0, plan: Plan::default(), provenance: Provenance::default(), receipts: Vec::new() }
+    Opening {
+        messages,
+        stable: 0,
+        plan: Plan::default(),
+        provenance: Provenance::default(),
+        receipts: Vec::new(),
+        in_doubt: Vec::new(),
+    }
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
@@ -57,19 +71,33 @@ fn fresh(history: &mut History, last: Message, private: bool, tokens_max: u32) -
     let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
     let stable = messages.len();
     messages.push(last);
-    Opening { messages, stable, plan: Plan::default(), provenance: Provenance::default(), receipts: Vec::new() }
+    Opening {
+        messages,
+        stable,
+        plan: Plan::default(),
+        provenance: Provenance::default(),
+        receipts: Vec::new(),
+        in_doubt: Vec::new(),
+    }
 }
 
 /// The paused context word for word, without the history if that is too long. If it still is, nothing: then the report at
 /// the pause, which the history ends with, has to do.
 fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
-    let Paused { mut messages, mut stable, plan, provenance, receipts, .. } = paused;
+    let Paused { mut messages, mut stable, plan, provenance, .. } = paused;
     messages.push(Message::user(said));
     if tokens_of(&messages) > tokens_max {
         messages.drain(..stable);
         stable = 0;
     }
-    (tokens_of(&messages) <= tokens_max).then_some(Opening { messages, stable, plan, provenance, receipts })
+    (tokens_of(&messages) <= tokens_max).then_some(Opening {
+        messages,
+        stable,
+        plan,
+        provenance,
+        receipts: Vec::new(),
+        in_doubt: Vec::new(),
+    })
 }
 
 /// What the agent that answers the user may use up. What it calls itself counts in the conversation's window too, of which

@@ -115,16 +115,37 @@ fn with_cut(text: &str, finish: Finish) -> String {
 
 /// What a turn is answered with whose model said this at the end: no more than its receipts show, and no less (invariant 21).
 pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
-    let text = with_receipts(text, turn.own_receipts());
-    if turn.main.declined {
-        return (text, AnswerOutcome::Declined);
+    if turn.main.declined && !text.is_empty() {
+        // It says itself what it did and what it did not.
+        return (text.to_owned(), AnswerOutcome::Declined);
     }
-    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text) };
-    let text = with_cut(&text, turn.main.finish);
+    let text = with_receipts(text, turn.own_receipts());
+    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text, turn.has_run()) };
+    let text = with_cut(&with_failures(with_doubts(text, turn), turn), turn.main.finish);
     match untrue {
         Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::NoAction),
         None => (text, AnswerOutcome::Done),
     }
+}
+
+/// An answer, and below it what may have happened, unless it says so itself.
+fn with_doubts(text: String, turn: &Turn) -> String {
+    let mut skills: Vec<String> = turn.doubts().into_iter().map(|(skill, _)| skill).collect();
+    skills.sort_unstable();
+    skills.dedup();
+    if skills.is_empty() || truth::admits_doubt(&text) {
+        return text;
+    }
+    format!("{text}\n\n(It is not known whether this happened: {}.)", skills.join(", "))
+}
+
+/// An answer, and below it which of the effects that it claims failed.
+fn with_failures(text: String, turn: &Turn) -> String {
+    let ran: Vec<&str> = turn.skills_run().collect();
+    let failed: Vec<&str> = ran.iter().filter_map(|run| run.split_once(" (error").map(|(skill, _)| skill)).collect();
+    let receipts: Vec<&str> = turn.own_receipts().map(|receipt| receipt.skill.as_str()).collect();
+    let untrue = if receipts.is_empty() { Vec::new() } else { truth::claimed_failures(&text, &failed, &receipts) };
+    if untrue.is_empty() { text } else { format!("{text}\n\n(Not done: {} failed.)", untrue.join(", ")) }
 }
 
 /// What a turn is answered with whose model said nothing at the end.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{provenance::Provenance, truth};
+use super::{markup, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
@@ -25,6 +25,8 @@ const NUDGE_SHORT: &str =
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
+const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
+const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const EMPTY_TWICE: &str = "The model gave an empty answer twice.";
 const THOUGHT_ONLY: &str = "The model used its whole output for thinking and wrote no answer.";
 const FILTERED: &str = "The content filter of the model's provider withheld the answer.";
@@ -70,7 +72,7 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     /// The reply that this event records, if it is one.
     #[must_use]
-    pub const fn of(body: &'a EventBody) -> Option<Self> {
+    pub fn of(body: &'a EventBody) -> Option<Self> {
         match body {
             EventBody::ModelReplied { round, text, calls, usage, finish, declined, provider_state, .. } => Some(Self {
                 round: *round,
@@ -193,12 +195,18 @@ pub struct AgentRun {
     /// Replies that asked again for an effect that has a receipt.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) repeats: u32,
+    /// An effect that it asked for has a receipt of another agent, or of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) found_done: bool,
     /// A skill that it was granted changes something: an agent that runs none has not done its mission.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_to_act: bool,
     /// That it ran nothing was pointed out to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    told_to_act: bool,
+    pub(super) told_to_act: bool,
+    /// That its last words were a call of something that does not exist was pointed out to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    told_of_call: bool,
     /// An answer that was cut off, which it was asked to go on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cut: Option<String>,
@@ -276,8 +284,10 @@ impl AgentRun {
             receipts: Vec::new(),
             known: Vec::new(),
             repeats: 0,
+            found_done: false,
             is_to_act: false,
             told_to_act: false,
+            told_of_call: false,
             cut: None,
             has_continued: false,
             takes_cuts: false,
@@ -347,6 +357,7 @@ impl AgentRun {
             receipts: self.receipts.clone(),
             ids: self.provenance.found_ids(),
             waited_ms: self.waited_ms,
+            in_doubt: self.doubts(),
         }
     }
 
@@ -459,12 +470,26 @@ impl AgentRun {
             self.cut = Some(whole);
             self.note(GO_ON);
             self.next_round();
+        } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.takes_cuts) {
+            self.said_a_call(rest, has_rounds);
         } else if self.has_done_nothing(&whole) && has_rounds && !self.declined && !self.told_to_act {
             self.told_to_act = true;
             self.note(if self.is_cmd() { ACT_CMD } else { ACT_JSON });
             self.next_round();
         } else {
             self.end(Ending::Said(whole));
+        }
+    }
+
+    /// Takes last words that hold a call of something that does not exist: the model is told so once, and nobody else sees it.
+    fn said_a_call(&mut self, rest: String, has_rounds: bool) {
+        if has_rounds && !std::mem::replace(&mut self.told_of_call, true) {
+            self.note(NO_SUCH_CALL);
+            self.next_round();
+        } else if rest.is_empty() {
+            self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
+        } else {
+            self.end(Ending::Said(rest));
         }
     }
 
@@ -477,7 +502,10 @@ impl AgentRun {
     #[must_use]
     pub(super) fn has_done_nothing(&self, words: &str) -> bool {
         let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
-        is_sub && self.ran.is_empty() && (self.is_to_act || truth::untrue_claim(words).is_some())
+        is_sub
+            && self.ran.is_empty()
+            && !self.found_done
+            && (self.is_to_act || truth::untrue_claim(words, false).is_some())
     }
 
     /// Takes a reply without words or calls.

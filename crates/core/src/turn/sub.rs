@@ -60,7 +60,6 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     let kind = RunKind::Sub(limits.interface);
     let mut run = AgentRun::new(spec.agent.clone(), kind, vec![mission], 0, run_limits).with_frames(frames);
     run.is_to_act = spec.manual.iter().any(|skill| skill.changes);
-    run.known = turn.plan.receipts().cloned().collect();
     // Its mission's numbers count only where they were named to whoever wrote it.
     run.provenance = turn.main.provenance.inherited();
     for (_, report) in turn.plan.dependencies(spec) {

@@ -1,7 +1,7 @@
 //! Any interleaving of replies, outcomes, deaths, cancels, repeats and restarts: the checks of [`World::check`] hold after
 //! every step, nothing panics, and in the end every message has its one final event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -12,9 +12,11 @@ use super::{
     world::{World, timeless},
 };
 use crate::{
-    event::{EventBody, Mode},
+    event::{Action, EventBody, Mode},
     ids::{AgentId, TaskId},
     message::ToolCall,
+    outcome::Status,
+    skill::Effect,
     turn::{Conversation, Lane},
 };
 
@@ -69,6 +71,42 @@ fn assert_budgets(w: &World) {
     assert!(used.values().all(|n| *n <= most), "{used:?} of {most}");
 }
 
+/// Of equal effects in one turn at most one was made or may have been made, by the log alone, whichever agent asked.
+pub(super) fn assert_equal_effects_once(w: &World) {
+    let (mut planned, mut made) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<_>>::new());
+    for event in &w.log {
+        match &event.body {
+            EventBody::ModelReplied { calls, .. } => {
+                for call in calls {
+                    if let Action::Skill(skill) = &call.action
+                        && skill.effect != Effect::Read
+                    {
+                        planned.insert(skill.intent, (event.task, skill.skill.clone(), skill.arguments.to_string()));
+                    }
+                }
+            }
+            EventBody::SkillStarted { intent, .. } => {
+                let Some(effect) = planned.get(intent) else { continue };
+                made.entry(effect.clone()).or_default().insert(*intent);
+            }
+            EventBody::SkillFinished { intent, outcome, .. } => {
+                let Some(effect) = planned.get(intent) else { continue };
+                let intents = made.entry(effect.clone()).or_default();
+                // A part may be followed by the rest.
+                if matches!(outcome.status, Status::Success | Status::Pending | Status::Unknown) {
+                    intents.insert(*intent);
+                } else {
+                    intents.remove(intent);
+                }
+            }
+            _ => {}
+        }
+        for (effect, intents) in &made {
+            assert!(intents.len() <= 1, "{effect:?} was made under {intents:?}");
+        }
+    }
+}
+
 /// Messages of one lane that nobody moved begin in the order in which they were accepted.
 fn assert_order(w: &World) {
     let mut accepted: BTreeMap<TaskId, (usize, Lane)> = BTreeMap::new();
@@ -114,6 +152,7 @@ proptest! {
         }
         assert_reported(&w);
         assert_budgets(&w);
+        assert_equal_effects_once(&w);
         assert_order(&w);
         prop_assert_eq!(timeless(&w.conv), timeless(&w.refolded()));
         let json = serde_json::to_string(&w.conv).unwrap();

@@ -276,7 +276,8 @@ pub fn take(w: &mut World, step: Step) {
         Step::Main(reply) if main_thinks(w) => w.replies_with(&reply),
         Step::Agent(n, reply) => {
             if let Some(name) = pick(&agents_that(w, true), n) {
-                w.agent_replies_with(&name, &reply);
+                // A reply that waits comes again, or never.
+                w.agent_tries(&name, &reply);
             }
         }
         Step::MainFails(kind) if main_thinks(w) => w.model_fails(kind),

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    properties::assert_equal_effects_once,
     script::{agent, cmd, collect, dispatch, dispatch_to_act, reply, skill, skills, use_skill},
     world::World,
 };
@@ -270,7 +271,11 @@ fn claim_without_any_effect_gets_a_true_line_and_a_claim_that_may_be_true_does_n
     w.replies("", &[create("1", "milk")]);
     w.skill_ends(&AgentId::orchestrator(), 0, Outcome::unknown("Its receipt is missing.", json!({})));
     w.replies("I created the task.", &[]);
-    assert_eq!(w.answer(task), "I created the task.", "it may have happened");
+    assert_eq!(
+        w.answer(task),
+        "I created the task.\n\n(It is not known whether this happened: tasks.create.)",
+        "it may have happened, and the answer says so"
+    );
 }
 
 #[test]
@@ -309,4 +314,142 @@ fn limit_that_keeps_work_from_beginning_pauses_the_turn_and_continue_goes_on_wit
         w.replies("", &[dispatch("c", &[]), collect(&["c"])]);
         assert_eq!(w.running(), [agent("c").as_str()], "budgets count anew");
     }
+}
+
+/// Two agents beside each other that both may create tasks; the first has asked for one.
+fn side_by_side() -> (World, TaskId) {
+    let mut w = World::new();
+    let task = w.say("Buy milk");
+    w.replies("", &[dispatch_to_act("a", &[]), dispatch_to_act("b", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd(CREATE), &[]);
+    (w, task)
+}
+
+fn asks() -> crate::message::ModelReply {
+    reply(&cmd(CREATE), &[])
+}
+
+#[test]
+fn equal_effects_of_two_agents_at_once_are_one_and_the_second_gets_the_firsts_receipt() {
+    let (mut w, task) = side_by_side();
+    w.skill_starts(&agent("a"));
+    assert!(!w.agent_tries("b", &asks()), "the first is under way: the second waits");
+    w.agent_skill("a", "Created task #1 milk");
+    assert!(w.agent_tries("b", &asks()));
+    assert!(w.skill_calls(&agent("b")).is_empty());
+    assert!(w.last_shown_to("b").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("b"));
+    w.agent_replies("b", "The task is there.", &[]);
+    w.agent_replies("a", "Created.", &[]);
+    assert_eq!(w.statuses(task), [("b", ReportStatus::Completed), ("a", ReportStatus::Completed)]);
+    assert_equal_effects_once(&w);
+}
+
+#[test]
+fn effect_that_another_agent_asks_for_runs_if_the_first_failed_for_sure() {
+    let (mut w, _) = side_by_side();
+    w.skill_ends(&agent("a"), 0, Outcome::transient("timeout", "slow"));
+    assert!(w.agent_tries("b", &asks()));
+    assert_eq!(w.skill_calls(&agent("b")).len(), 1);
+    assert!(!w.agent_tries("a", &asks()), "now the other one waits");
+}
+
+#[test]
+fn effect_in_doubt_is_not_repeated_by_another_agent_of_the_turn_whenever_it_starts() {
+    let doubt = || Outcome::unknown("Its receipt is missing.", json!({}));
+    let (mut w, task) = side_by_side();
+    w.skill_ends(&agent("a"), 0, doubt());
+    w.agent_replies("b", &cmd(CREATE), &[]);
+    assert!(w.last_shown_to("b").contains("may have happened already"), "{}", w.last_shown_to("b"));
+    assert!(w.skill_calls(&agent("b")).is_empty());
+    w.agent_replies("a", "Unknown.", &[]);
+    w.agent_replies("b", "Unknown.", &[]);
+    assert_eq!(w.reports(task)[0].1.in_doubt, [("tasks.create".to_owned(), json!({"title": "milk"}))]);
+    w.replies("", &[dispatch_to_act("c", &[]), collect(&["c"])]);
+    w.agent_replies("c", &cmd(CREATE), &[]);
+    assert!(w.last_shown_to("c").contains("may have happened already"), "{}", w.last_shown_to("c"));
+    assert!(w.skill_calls(&agent("c")).is_empty());
+}
+
+#[test]
+fn effect_of_an_agent_that_died_in_it_is_in_doubt_for_the_others() {
+    let (mut w, _) = side_by_side();
+    w.skill_starts(&agent("a"));
+    assert!(!w.agent_tries("b", &asks()));
+    w.agent_ends("a", ReportStatus::Crashed);
+    assert!(w.agent_tries("b", &asks()));
+    assert!(w.last_shown_to("b").contains("may have happened already"), "{}", w.last_shown_to("b"));
+    assert!(w.skill_calls(&agent("b")).is_empty());
+}
+
+#[test]
+fn equal_effect_that_was_under_way_when_the_process_ended_is_still_made_once() {
+    let (mut w, _) = side_by_side();
+    w.skill_starts(&agent("a"));
+    assert!(!w.agent_tries("b", &asks()));
+    w.restart(ResumeCause::Restart);
+    assert!(!w.agent_tries("b", &asks()), "the next life knows of it from the log");
+    w.agent_skill("a", "Created task #1 milk");
+    w.restart(ResumeCause::Restart);
+    assert!(w.agent_tries("b", &asks()));
+    assert!(w.last_shown_to("b").contains("[done already] Created task #1 milk"), "{}", w.last_shown_to("b"));
+    assert_equal_effects_once(&w);
+}
+
+#[test]
+fn effect_in_doubt_is_not_repeated_by_the_turn_that_continues() {
+    let mut w = World::with(Mode::MultiAgent, TurnLimits { agents_max: 1, ..TurnLimits::default() });
+    let task = w.say("Buy milk");
+    w.replies("", &[dispatch_to_act("a", &[]), dispatch("b", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd(CREATE), &[]);
+    w.skill_ends(&agent("a"), 0, Outcome::unknown("Its receipt is missing.", json!({})));
+    w.agent_replies("a", "Unknown.", &[]);
+    w.replies("It may have happened.", &[]);
+    assert_eq!(w.ending(task).0, "paused");
+    w.say("continue");
+    w.replies("", &[dispatch_to_act("d", &[]), collect(&["d"])]);
+    w.agent_replies("d", &cmd(CREATE), &[]);
+    assert!(w.last_shown_to("d").contains("may have happened already"), "{}", w.last_shown_to("d"));
+}
+
+#[test]
+fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_took_place() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let send = use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"}));
+    let task = w.say("Buy milk and write to Bob");
+    w.replies("", &[create("1", "milk"), send]);
+    w.main_skill("Created task #1 milk");
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::permanent("refused", "No such mailbox."));
+    w.replies("I created the task and I sent the e-mail.", &[]);
+    assert_eq!(w.answer(task), "I created the task and I sent the e-mail.\n\n(Not done: email.send failed.)");
+}
+
+#[test]
+fn call_of_something_that_does_not_exist_is_told_to_the_model_and_never_shown() {
+    let call = "{\"name\": \"launch\", \"arguments\": {\"at\": \"once\"}}";
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Launch it");
+    w.replies(call, &[]);
+    assert!(w.last_shown().contains("a call of something that does not exist"), "{}", w.last_shown());
+    w.replies("I cannot launch anything.", &[]);
+    assert_eq!(w.answer(task), "I cannot launch anything.");
+    let task = w.say("Launch it now");
+    w.replies(call, &[]);
+    w.replies(&format!("I try.\n<tool_call>{call}</tool_call>"), &[]);
+    assert_eq!(w.answer(task), "I try.");
+    let task = w.say("Launch it at last");
+    w.replies(call, &[]);
+    w.replies(call, &[]);
+    let (_, text) = w.ending(task);
+    assert!(!text.contains('{') && text.contains("things that do not exist"), "{text}");
+}
+
+#[test]
+fn answer_that_says_itself_that_it_declined_gets_no_list_of_receipts() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Buy milk and fly");
+    w.replies("", &[create("1", "milk")]);
+    w.main_skill("Created task #1 milk");
+    let words = "Created task #1 milk. I can't fly.";
+    w.replies_with(&crate::message::ModelReply { declined: true, ..reply(words, &[]) });
+    assert_eq!((w.answer(task).as_str(), outcome(&w, task)), (words, AnswerOutcome::Declined));
 }

@@ -14,7 +14,7 @@ use crate::{
     outcome::Outcome,
     skill::SkillSet,
     time::Micros,
-    turn::{Conversation, Directive, Phase, SubTurn, Turn, manual_of, resolve, resolve_main},
+    turn::{Conversation, Directive, Judged, Phase, SubTurn, Turn, TurnEffects, manual_of, resolve, resolve_main},
 };
 
 pub struct World {
@@ -30,6 +30,8 @@ pub struct World {
     pub slow_facts: bool,
     /// The live sub-agents, by their turn and name.
     pub agents: BTreeMap<(TaskId, AgentId), SubTurn>,
+    /// What the agents of each turn do, while they run.
+    effects: BTreeMap<TaskId, TurnEffects>,
     pub now: Micros,
     /// Messages that the log has and the Engine has not heard of.
     pub unheard: Vec<Event>,
@@ -74,6 +76,7 @@ impl World {
             route: Vec::new(),
             slow_facts: false,
             agents: BTreeMap::new(),
+            effects: BTreeMap::new(),
             now: Micros(1_000_000_000),
             unheard: Vec::new(),
             fast: false,
@@ -230,6 +233,10 @@ impl World {
             )
             .collect();
         self.agents.retain(|key, _| runs.contains(key));
+        self.effects.retain(|task, _| runs.iter().any(|(of, _)| of == task));
+        for (task, _) in &runs {
+            self.effects.entry(*task).or_default().learn(self.conv.turn(*task).expect("it runs"));
+        }
         for key in runs {
             if !self.agents.contains_key(&key) {
                 let turn = self.conv.sub_turn(key.0, &key.1).expect("a running agent has a state");
@@ -253,6 +260,7 @@ impl World {
     pub fn restart(&mut self, cause: ResumeCause) {
         self.conv = self.refolded();
         self.agents.clear();
+        self.effects.clear();
         self.unheard.clear();
         let turns = self.conv.turns.iter().filter(|t| !t.suspended).map(|t| t.task);
         let events = turns.map(|task| (task, AgentId::orchestrator(), EventBody::Resumed { cause })).collect();
@@ -326,12 +334,22 @@ impl World {
     }
 
     pub fn agent_replies_with(&mut self, name: &str, reply: &ModelReply) {
+        assert!(self.agent_tries(name, reply), "{name} waits for another agent's call");
+    }
+
+    /// The same; false if the reply waits for another agent's call, and then nothing happened.
+    pub fn agent_tries(&mut self, name: &str, reply: &ModelReply) -> bool {
         let turn = self.sub(name);
         assert!(turn.run.awaits(turn.run.round), "{name} does not wait for the model: {:?}", turn.run.phase);
         let granted = Some(turn.spec.skills.as_slice());
-        let calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
-        let body = replied(turn.run.round, reply, calls);
-        self.agent_records(&agent(name), body);
+        let mut calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
+        let who = agent(name);
+        if self.effects.entry(turn.task).or_default().judge(&who, &mut calls) == Judged::Waits {
+            return false;
+        }
+        let body = replied(self.sub(name).run.round, reply, calls);
+        self.agent_records(&who, body);
+        true
     }
 
     pub fn agent_model_fails(&mut self, name: &str, kind: ModelErrorKind) {
@@ -349,6 +367,7 @@ impl World {
         match turn.report(self.now) {
             Some(report) => self.hand_in(&key, vec![(task, agent.clone(), body)], report),
             None => {
+                self.effects.entry(task).or_default().note(&turn.run);
                 self.append(task, agent.clone(), body);
                 self.check();
             }
@@ -366,7 +385,7 @@ impl World {
         let turn = self.sub(name);
         let report = match status {
             ReportStatus::Timeout => turn.timed_out(self.now),
-            _ => AgentReport::bare(status, "The agent crashed: a panic."),
+            _ => turn.reported(status, "The agent crashed: a panic.".to_owned(), self.now),
         };
         self.hand_in(&(self.task(), agent(name)), Vec::new(), report);
     }

@@ -1,0 +1,54 @@
+//! The effects of the agents of one turn, shared by those that run beside each other: equal ones happen once. The rules are
+//! core's ([`TurnEffects`]); here is the lock that makes one of two agents the second, and the bell for those that wait.
+
+use std::sync::Arc;
+
+use annie_core::{
+    event::{EventBody, ResolvedCall},
+    turn::{Judged, SubTurn, Turn, TurnEffects},
+};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// See the module. An Engine has one for each turn whose agents run, and rebuilds it from the log.
+#[derive(Clone, Default)]
+pub(crate) struct SharedEffects(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    of_turn: Mutex<TurnEffects>,
+    changed: watch::Sender<()>,
+}
+
+impl SharedEffects {
+    /// Takes in what the log tells of a turn's agents, reports included.
+    pub fn learn(&self, turn: &Turn) {
+        self.0.of_turn.lock().learn(turn);
+        self.0.changed.send_replace(());
+    }
+
+    /// Notes what an agent has stored.
+    pub fn note(&self, turn: &SubTurn) {
+        self.0.of_turn.lock().note(&turn.run);
+        self.0.changed.send_replace(());
+    }
+
+    /// Has an agent take in its reply with these calls, and notes the calls in the same moment: of two agents that ask at
+    /// once, one comes second. If another agent is making one of them, nothing happens, and the receiver hears when to try
+    /// again.
+    pub fn take(
+        &self,
+        turn: &mut SubTurn,
+        mut calls: Vec<ResolvedCall>,
+        replied: impl FnOnce(Vec<ResolvedCall>) -> EventBody,
+    ) -> Result<EventBody, watch::Receiver<()>> {
+        let mut of_turn = self.0.of_turn.lock();
+        if of_turn.judge(&turn.spec.agent, &mut calls) == Judged::Waits {
+            return Err(self.0.changed.subscribe());
+        }
+        let body = replied(calls);
+        turn.fold(&body);
+        of_turn.note(&turn.run);
+        Ok(body)
+    }
+}

@@ -1,0 +1,124 @@
+//! Equal effects of the agents of one turn: agents that work side by side and ask for the same call (skill and resolved
+//! arguments) make it once. What is decided stands in the event of the reply that asked: a call that another agent has made,
+//! or may have made, is answered there and never planned; while another agent is making it, the reply is not recorded.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{
+    calls::{IN_DOUBT, done_already},
+    conversation::Turn,
+    run::AgentRun,
+};
+use crate::{
+    event::{Action, AgentReport, PlannedSkill, ResolvedCall},
+    ids::AgentId,
+    plan::NodeState,
+    receipt::{self, Receipt},
+    skill::Effect,
+};
+
+/// Whether a reply can be recorded now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judged {
+    /// Yes: its calls are as they are to be recorded.
+    Settled,
+    /// Another agent is making a call that equals one of its own: it is judged again when that is over.
+    Waits,
+}
+
+/// What the agents of one turn have made, may have made and are making. It is rebuilt from the turn's state, that is from the
+/// log, when an Engine starts agents; while they work, each notes its own before it stores a reply.
+#[derive(Debug, Default)]
+pub struct TurnEffects {
+    agents: BTreeMap<AgentId, Effects>,
+}
+
+#[derive(Debug, Default)]
+struct Effects {
+    /// Planned and without a result.
+    open: Vec<(String, Value)>,
+    receipts: Vec<Receipt>,
+    in_doubt: Vec<(String, Value)>,
+}
+
+enum Elsewhere {
+    Open,
+    Done(Receipt),
+    InDoubt,
+}
+
+impl TurnEffects {
+    /// Takes in the agents of a turn: all at once, so that no reply is judged before all that run are known.
+    pub fn learn(&mut self, turn: &Turn) {
+        let main = &turn.main;
+        let of_main = Effects {
+            open: Vec::new(),
+            // Those of the turn that it continues came before.
+            receipts: main.known.iter().chain(&main.receipts).cloned().collect(),
+            in_doubt: main.in_doubt.clone(),
+        };
+        self.agents.insert(main.agent.clone(), of_main);
+        for node in turn.plan.nodes() {
+            let agent = &node.spec.agent;
+            match (&node.state, turn.runs.get(agent)) {
+                (NodeState::Reported(report), _) => self.ended(agent, report),
+                // A live one notes for itself: the Engine knows it as it was when it started.
+                (NodeState::Running { .. }, Some(run)) if !self.agents.contains_key(agent) => self.note(run),
+                (NodeState::Running { .. } | NodeState::Pending, _) => {}
+            }
+        }
+    }
+
+    /// Judges the calls of a reply of `agent` by what the others do. Calls that are not to be made get their answer.
+    pub fn judge(&self, agent: &AgentId, calls: &mut [ResolvedCall]) -> Judged {
+        let mut answers = Vec::new();
+        for (at, call) in calls.iter().enumerate() {
+            let Action::Skill(planned) = &call.action else { continue };
+            if planned.effect == Effect::Read {
+                continue;
+            }
+            match self.elsewhere(agent, planned) {
+                Some(Elsewhere::Open) => return Judged::Waits,
+                Some(Elsewhere::Done(receipt)) => answers.push((at, done_already(&receipt), false)),
+                Some(Elsewhere::InDoubt) => answers.push((at, IN_DOUBT.to_owned(), true)),
+                None => {}
+            }
+        }
+        for (at, text, is_error) in answers {
+            calls[at].action = Action::Answer { text, is_error, is_unknown: false, is_malformed: false };
+        }
+        Judged::Settled
+    }
+
+    fn elsewhere(&self, agent: &AgentId, planned: &PlannedSkill) -> Option<Elsewhere> {
+        let (skill, arguments) = (&planned.skill, &planned.arguments);
+        let is_it = |other: &(String, Value)| other.0 == *skill && other.1 == *arguments;
+        let others = || self.agents.iter().filter(|(other, _)| *other != agent).map(|(_, effects)| effects);
+        let own = self.agents.get(agent).map_or(&[][..], |effects| &effects.receipts);
+        let standing = receipt::standing(others().flat_map(|e| &e.receipts).chain(own), skill, arguments);
+        // For its own the agent itself has the answer.
+        if let Some(receipt) = standing.filter(|receipt| !own.iter().any(|own| std::ptr::eq(own, *receipt))) {
+            return Some(Elsewhere::Done(receipt.clone()));
+        }
+        if others().any(|e| e.in_doubt.iter().any(is_it)) {
+            return Some(Elsewhere::InDoubt);
+        }
+        others().any(|e| e.open.iter().any(is_it)).then_some(Elsewhere::Open)
+    }
+
+    /// Notes what an agent has made, may have made and is making.
+    pub fn note(&mut self, run: &AgentRun) {
+        let open = run.open_calls().iter().filter(|open| open.is_in_doubt());
+        let open = open.filter_map(|o| o.planned().map(|p| (p.skill.clone(), p.arguments.clone()))).collect();
+        let effects = Effects { open, receipts: run.receipts.clone(), in_doubt: run.in_doubt.clone() };
+        self.agents.insert(run.agent.clone(), effects);
+    }
+
+    /// Notes an agent's end: what it was making, its report has as in doubt.
+    fn ended(&mut self, agent: &AgentId, report: &AgentReport) {
+        let (receipts, in_doubt) = (report.receipts.clone(), report.in_doubt.clone());
+        self.agents.insert(agent.clone(), Effects { open: Vec::new(), receipts, in_doubt });
+    }
+}

@@ -1,0 +1,138 @@
+//! Calls that a model wrote as text and that no client could lift, because they name nothing that was offered: a person is
+//! not shown them (invariant 21).
+
+use serde_json::Value;
+
+/// What calls in a text stand between; without its end a call goes to the end of the text.
+const TAGS: [(&str, &str); 7] = [
+    ("<tool_call>", "</tool_call>"),
+    ("<tools>", "</tools>"),
+    ("<function_call>", "</function_call>"),
+    ("<function_calls>", "</function_calls>"),
+    ("<function=", "</function>"),
+    ("<invoke ", "</invoke>"),
+    ("[TOOL_CALLS]", "[/TOOL_CALLS]"),
+];
+/// Ends that stand alone once their beginning is gone.
+const STRAY: [&str; 3] = ["</tool_call>", "</tools>", "</function_calls>"];
+const FENCE: &str = "```";
+
+/// A text without the calls that were written into it; nothing if it holds none. What is shown as code is no call, unless it
+/// is the whole text.
+pub(super) fn without_calls(text: &str) -> Option<String> {
+    let whole = unfenced(text.trim());
+    if is_call(whole) {
+        return Some(String::new());
+    }
+    let mut text =
+        if whole.len() < text.trim().len() && whole.starts_with(['<', '[']) { whole } else { text }.to_owned();
+    let mut has_calls = false;
+    while let Some((from, to)) = tagged(&text) {
+        text.replace_range(from..to, "");
+        has_calls = true;
+    }
+    if !has_calls {
+        return None;
+    }
+    for stray in STRAY {
+        text = text.replace(stray, "");
+    }
+    Some(text.trim().to_owned())
+}
+
+/// Where the first call between tags stands.
+fn tagged(text: &str) -> Option<(usize, usize)> {
+    let found = TAGS.iter().filter_map(|(opening, end)| {
+        let is_bare = |at: &usize| !text[..*at].ends_with('`') && text[..*at].matches(FENCE).count() % 2 == 0;
+        let from = text.match_indices(opening).map(|(at, _)| at).find(is_bare)?;
+        let inside = from + opening.len();
+        let (content, to) = match text[inside..].find(end) {
+            Some(at) => (&text[inside..inside + at], inside + at + end.len()),
+            None => (&text[inside..], text.len()),
+        };
+        // A word about a tag is no call.
+        let is_call = content.contains('{') || opening.ends_with(['=', ' ']);
+        is_call.then_some((from, to))
+    });
+    found.min()
+}
+
+/// What stands in a text that is one fenced block.
+fn unfenced(text: &str) -> &str {
+    let Some(inner) = text.strip_prefix(FENCE).and_then(|text| text.strip_suffix(FENCE)) else { return text };
+    if inner.contains(FENCE) {
+        return text;
+    }
+    inner.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_').trim()
+}
+
+/// Whether a text is nothing but a call: `{"name": …, "arguments": {…}}`, a list of those, `name {…}`.
+fn is_call(text: &str) -> bool {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(text.len());
+    let (name, behind) = text.split_at(end);
+    let is_name = name.contains(['_', '.']) && name.starts_with(|c: char| c.is_ascii_alphabetic());
+    let behind = behind.trim_start_matches('(').trim().trim_end_matches(')');
+    if is_name && matches!(serde_json::from_str(behind), Ok(Value::Object(_))) {
+        return true;
+    }
+    // Small models double the braces of a template.
+    let single = text.strip_prefix("{{").and_then(|text| text.strip_suffix("}}")).map(|text| format!("{{{text}}}"));
+    let parsed = serde_json::from_str(text).or_else(|_| serde_json::from_str(single.as_deref().unwrap_or_default()));
+    parsed.is_ok_and(|value| is_call_object(&value))
+}
+
+fn is_call_object(value: &Value) -> bool {
+    const NAMES: [&str; 4] = ["name", "function", "tool", "tool_name"];
+    const ARGUMENTS: [&str; 3] = ["arguments", "parameters", "args"];
+    match value {
+        Value::Array(items) => !items.is_empty() && items.iter().all(is_call_object),
+        Value::Object(map) => {
+            let has_name = NAMES.iter().any(|key| map.get(*key).is_some_and(|v| v.is_string() || is_call_object(v)));
+            let has_arguments =
+                ARGUMENTS.iter().any(|key| map.get(*key).is_some_and(|v| v.is_object() || v.is_string()));
+            let is_nested = map.get("function").is_some_and(is_call_object);
+            map.get("tool_calls").is_some_and(is_call_object)
+                || is_nested
+                || (has_name && has_arguments && map.len() <= 4)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_taken_out_and_the_rest_stays() {
+        for (text, rest) in [
+            ("{\"name\": \"launch\", \"arguments\": {}}", ""),
+            ("{{\"name\": \"launch\", \"arguments\": {\"at\": 1}}}", ""),
+            ("```json\n[{\"name\": \"a\", \"parameters\": {}}, {\"name\": \"b\", \"parameters\": {}}]\n```", ""),
+            ("make_task {\"title\": \"x\"}", ""),
+            ("{\"tool_calls\": [{\"function\": {\"name\": \"a\", \"arguments\": \"{}\"}}]}", ""),
+            ("I do it.\n<tool_call>\n{\"name\": \"launch\"}\n</tool_call>", "I do it."),
+            ("<tools>{\"name\": \"launch\"}", ""),
+            ("<function=launch><parameter=at>1</parameter></function>\nOk.", "Ok."),
+            ("```xml\n<tool_call>{\"name\": \"x\"}</tool_call>\n```", ""),
+            ("[TOOL_CALLS][{\"name\": \"launch\", \"arguments\": {}}]", ""),
+        ] {
+            assert_eq!(without_calls(text).as_deref(), Some(rest), "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_that_only_speak_of_calls_stay_as_they_are() {
+        for text in [
+            "Hello!",
+            "{\"name\": \"Bob\", \"age\": 7}",
+            "Models write `<tool_call>{}</tool_call>` around a call.",
+            "For example:\n```json\n{\"name\": \"a\", \"arguments\": {}}\n```\nThat is all.",
+            "The <tools> tag opens the list.",
+            "fn main() {}",
+            "```rust\nfn main() {}\n```",
+        ] {
+            assert_eq!(without_calls(text), None, "{text}");
+        }
+    }
+}

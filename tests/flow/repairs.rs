@@ -1,0 +1,122 @@
+//! Replies that the client mends, through the HTTP front end: what a user is shown, what stands in the history, what runs.
+
+use annie_testkit::model_server::{FakeModelServer, Reply, Seen};
+use serde_json::{Value, json};
+
+use super::bad_models::{ask, server_with};
+use crate::server::Server;
+
+const SINGLE_LOOP: &str = "mode = \"single_loop\"";
+
+/// Replies as servers without a parser for their model pass them on, by the user's word.
+fn unparsed(seen: &Seen) -> Reply {
+    let text = seen.last_user_text();
+    let is = |word: &str| text.contains(word);
+    if is("tagged") {
+        Reply::says("<think>SECRET plan,\ntwo lines</think>\n\nTagged.").pieces_of_bytes(3)
+    } else if is("unopened") {
+        Reply::says("SECRET plan</think>Unopened.").pieces_of_bytes(5)
+    } else if is("harmony") {
+        Reply::says(
+            "<|channel|>analysis<|message|>SECRET plan<|end|><|start|>assistant<|channel|>final<|message|>Harmony.<|return|>",
+        )
+        .pieces_of_bytes(7)
+    } else if is("field") {
+        Reply::says("Field.").reasoning("SECRET plan")
+    } else if is("token") {
+        Reply::says("Token.<|im_end|>").pieces_of_bytes(4)
+    } else {
+        Reply::says("Plain.")
+    }
+}
+
+async fn metrics(server: &Server) -> String {
+    let answer = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
+    answer.text().await.expect("text")
+}
+
+/// The text that a client of the OpenAI-compatible surface is streamed.
+async fn streamed(server: &Server, text: &str) -> String {
+    let body = json!({"model": "annie", "stream": true, "messages": [{"role": "user", "content": text}]});
+    let request = server.http.post(format!("{}/v1/chat/completions", server.url)).json(&body);
+    let answer = request.send().await.expect("an answer").text().await.expect("text");
+    let chunks = answer.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    chunks.filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thinking_and_template_tokens_are_neither_shown_nor_kept_in_the_history_and_are_counted() {
+    let model = FakeModelServer::start(unparsed).await;
+    let (_folder, server) = server_with(&model, SINGLE_LOOP).await;
+    for (word, answer) in [
+        ("tagged", "Tagged."),
+        ("unopened", "Unopened."),
+        ("harmony", "Harmony."),
+        ("field", "Field."),
+        ("token", "Token."),
+    ] {
+        assert_eq!(ask(&server, word).await["answer"], answer);
+        let shown = streamed(&server, word).await;
+        assert_eq!(shown, answer, "{word}");
+    }
+    ask(&server, "plain").await;
+    let last = model.requests().pop().expect("a request").json()["messages"].to_string();
+    assert!(last.contains("Harmony.") && last.contains("Tagged."), "the history is there: {last}");
+    for markup in ["SECRET", "think>", "<|"] {
+        assert!(!last.contains(markup), "{markup}: {last}");
+    }
+    let counted = metrics(&server).await;
+    // The stop token of the harmony reply counts as one too; a field of its own needs no repair.
+    for sample in ["annie_llm_repairs_total{kind=\"thinking\"} 6", "annie_llm_repairs_total{kind=\"stop_token\"} 4"] {
+        assert!(counted.contains(sample), "{sample}: {counted}");
+    }
+    assert!(!counted.contains("annie_llm_repairs_total{kind=\"text_call\"}"), "{counted}");
+}
+
+/// A model whose server leaves calls in the text, in the shape that the user names.
+fn in_text(seen: &Seen) -> Reply {
+    let last = seen.messages().last().cloned().unwrap_or_default();
+    if last["content"].to_string().contains("Created task") {
+        return Reply::says("Created.");
+    }
+    let text = seen.last_user_text();
+    let call = "{\"name\": \"tasks_create\", \"arguments\": {\"title\": \"Buy milk\"}}";
+    if text.contains("quote") {
+        Reply::says(format!("For example you could call it like this:\n{call}\nShall I?"))
+    } else if text.contains("fence") {
+        Reply::says(format!("```json\n{call}\n```"))
+    } else if text.contains("tools") {
+        Reply::says(format!("<tools>\n{call}\n</tools>"))
+    } else {
+        Reply::says(call)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_written_as_text_runs_its_skill_and_is_not_shown_and_a_quoted_one_does_not_run() {
+    let model = FakeModelServer::start(in_text).await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"\n[turn]\nmain_interface = \"tools\"").await;
+    for (n, shape) in ["bare", "fence", "tools"].into_iter().enumerate() {
+        assert_eq!(ask(&server, shape).await["answer"], "Created.", "{shape}");
+        let runs = format!("annie_llm_repairs_total{{kind=\"text_call\"}} {}", n + 1);
+        assert!(metrics(&server).await.contains(&runs), "{runs}");
+    }
+    assert_eq!(streamed(&server, "fence").await, "Created.");
+    let before = model.request_count();
+    let said = ask(&server, "quote").await;
+    assert!(said["answer"].as_str().unwrap_or_default().ends_with("Shall I?"), "{said}");
+    assert_eq!(model.request_count(), before + 1, "nothing ran, so there was nothing to tell the model");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_that_is_cut_before_any_text_is_asked_again_and_answered_once() {
+    let model = FakeModelServer::queue([Reply::says("Hello!").cut_after_events(0), Reply::says("Hello!")]).await;
+    let (_folder, server) = server_with(&model, SINGLE_LOOP).await;
+    let said = ask(&server, "hi").await;
+    assert_eq!((&said["answer"], &said["status"]), (&json!("Hello!"), &json!("completed")), "{said}");
+    assert_eq!(model.request_count(), 2);
+    let conversation = said["conversation_id"].as_str().expect("an id").to_owned();
+    let seen = server.stream(&conversation, 0, |seen| seen.iter().any(crate::server::Sse::is_final)).await;
+    let finals = seen.iter().filter(|event| event.is_final()).count();
+    assert_eq!(finals, 1, "{seen:?}");
+}
