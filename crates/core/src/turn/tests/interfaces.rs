@@ -168,6 +168,19 @@ fn what_ran_before_the_change_stays_in_the_context_as_commands() {
 }
 
 #[test]
+fn change_to_commands_counts_the_calls_that_the_turn_has_made() {
+    let limits = TurnLimits { main_interface: MainInterface::Auto, window_calls_max: 3, ..TurnLimits::default() };
+    let mut w = World::with(Mode::SingleLoop, limits);
+    w.say("Buy milk");
+    for title in ["milk", "bread"] {
+        w.replies("", &[use_skill("1", "tasks.create", &json!({"title": title}))]);
+        w.main_skill(&format!("Created task {title}"));
+    }
+    refuses(&mut w, ModelErrorKind::InvalidRequest, REFUSAL);
+    assert_eq!((w.turn().main.calls_used, w.turn().main.calls_max), (2, 3), "one call of the window is left");
+}
+
+#[test]
 fn an_orchestrator_whose_agents_are_at_work_keeps_its_tools() {
     let mut w = with(Mode::MultiAgent, MainInterface::Auto);
     w.say("Do it");
