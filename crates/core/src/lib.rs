@@ -3,6 +3,7 @@
 //! Everything here is plain data and plain functions. What is asked of the world goes through [`ports`]; what happened
 //! comes in as an [`event::Event`].
 
+mod agent_report;
 mod answer;
 pub mod breaker;
 pub mod calendar;
