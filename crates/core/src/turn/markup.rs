@@ -43,7 +43,7 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
 /// Where the first call between tags stands.
 fn tagged(text: &str) -> Option<(usize, usize)> {
     let found = TAGS.iter().filter_map(|(opening, end)| {
-        let is_bare = |at: &usize| !text[..*at].ends_with('`') && text[..*at].matches(FENCE).count() % 2 == 0;
+        let is_bare = |at: &usize| !text[..*at].ends_with('`') && text[..*at].matches(FENCE).count().is_multiple_of(2);
         let from = text.match_indices(opening).map(|(at, _)| at).find(is_bare)?;
         let inside = from + opening.len();
         let (content, to) = match text[inside..].find(end) {
