@@ -118,6 +118,7 @@ fn call(args: &BreakerArgs, env: &Env, request: &RunRequest) -> SkillCall {
         intent: request.skill.intent,
         skill: request.skill.skill.clone(),
         arguments: request.skill.arguments.clone(),
+        origin: request.skill.origin.clone(),
         user: request.user.clone(),
         conversation: request.conversation,
         task: request.task,

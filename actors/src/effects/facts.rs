@@ -10,12 +10,12 @@ use std::{
 
 use annie_core::{
     classify::{self, Brevity, Mood, Spoken},
-    context::skills_list,
+    context::skills_list_for,
     event::{Inbound, Mode, Priority, PromptFacts, Recalled},
     ids::{AgentId, ConversationId, IntentId, TaskId, UserId},
     limits::{MainInterface, TurnLimits},
     ports::{Memory, MemoryQuery, SkillCall, Store, TodoSummary},
-    skill::{SkillFormat, SkillSet},
+    skill::{ORIGIN_TAG, SkillFormat, SkillSet},
     time::Micros,
     turn::manual_of,
 };
@@ -78,7 +78,7 @@ pub(crate) async fn read_facts(
         Mode::MultiAgent | Mode::SingleLoop => Vec::new(),
     };
     let facts = PromptFacts {
-        skills: listed(&offered, window),
+        skills: listed(&offered, window, &inbound.text),
         domains: offered.domains().into_iter().map(|d| d.name).collect(),
         manual,
         user_name: profile.name.clone(),
@@ -123,9 +123,9 @@ fn window(wiring: &Wiring, candidates: &[String]) -> Option<u32> {
 }
 
 /// The skill list of the prompt. That it leaves something out is logged once for each picture of the skills.
-fn listed(skills: &SkillSet, window: Option<u32>) -> String {
+fn listed(skills: &SkillSet, window: Option<u32>, said: &str) -> String {
     let chars_max = TurnLimits::skill_list_chars_max(window);
-    let list = skills_list(skills, chars_max);
+    let list = skills_list_for(skills, chars_max, said);
     if let Some(left_out) = list.left_out
         && LEFT_OUT.swap(skills.version().saturating_add(1), Ordering::Relaxed) != skills.version().saturating_add(1)
     {
@@ -155,7 +155,8 @@ async fn remember(store: &dyn Store, user: &UserId, text: &str, local_minute: St
 
 fn recalled(memory: Memory) -> Recalled {
     let category = memory.category.as_str().to_owned();
-    Recalled { number: memory.number, text: memory.content, category, origin: String::new() }
+    let origin: Vec<&str> = memory.tags.iter().filter_map(|tag| tag.strip_prefix(ORIGIN_TAG)).collect();
+    Recalled { number: memory.number, category, origin: origin.join(", "), text: memory.content }
 }
 
 /// How the answer should sound, for the prompt (S3 12.1).
@@ -209,6 +210,7 @@ async fn spoken(
         intent,
         skill: name.to_owned(),
         arguments: json!({"args": arguments.trim()}),
+        origin: Vec::new(),
         user: user.clone(),
         conversation,
         task,

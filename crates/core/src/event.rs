@@ -195,6 +195,9 @@ pub struct PlannedSkill {
     pub external: bool,
     /// How long it may take, in milliseconds.
     pub timeout_ms: u64,
+    /// What its author had read before, other than the user's words: names of skills, `pasted`. What it stores carries them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origin: Vec<String>,
 }
 
 /// One `dispatch_agent` (S4 2.2), validated.

@@ -1,6 +1,6 @@
 //! Small text chores that several handlers share.
 
-use annie_core::outcome::floor_char_boundary;
+use annie_core::{outcome::floor_char_boundary, skill::ORIGIN_TAG};
 
 use crate::error::SkillError;
 
@@ -8,6 +8,14 @@ use crate::error::SkillError;
 pub(crate) const TAGS_MAX: usize = 20;
 /// The longest tag, in characters.
 pub(crate) const TAG_CHARS_MAX: usize = 50;
+
+/// Tags as they are kept, and those that say what their author had read: what a caller writes as such a tag is no origin.
+pub(crate) fn tags_from(given: &[String], origin: &[String]) -> Result<Vec<String>, SkillError> {
+    let mut tags = tags(given)?;
+    tags.retain(|tag| !tag.starts_with(ORIGIN_TAG));
+    tags.extend(origin.iter().map(|read| format!("{ORIGIN_TAG}{read}")));
+    Ok(tags)
+}
 
 /// Tags as they are kept: lower case, hyphens for spaces, no `#`, none twice, in the order given.
 pub(crate) fn tags(given: &[String]) -> Result<Vec<String>, SkillError> {

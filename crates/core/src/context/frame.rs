@@ -47,7 +47,11 @@ impl Frames {
         for byte in task.uuid().as_bytes() {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        Self(format!("-{:04x}", (hash ^ (hash >> 32)) & 0xffff))
+        let key = (hash ^ (hash >> 32)) & 0xffff;
+        // Letters: a key is not to be taken for the number of a thing.
+        let letter =
+            |at: u32| char::from(b"bcdfghjkmnpqrstv"[usize::try_from(key >> (4 * at) & 0xf).unwrap_or_default()]);
+        Self(format!("-{}", [3, 2, 1, 0].map(letter).iter().collect::<String>()))
     }
 
     /// Whether these are the tags of no turn: those of a state that was stored before there were any.
@@ -220,6 +224,7 @@ mod tests {
     #[test]
     fn tags_follow_from_the_turn_and_differ_between_turns() {
         assert_eq!(frames(), frames());
+        assert!(frames().0.chars().all(|c| !c.is_ascii_digit()), "a key is no number: {}", frames().0);
         assert_ne!(frames(), Frames::of(TaskId::from_uuid(uuid::Uuid::from_u128(8))));
         let two = format!("{}\n{}", frames().wrap("result", &[], "a"), frames().wrap("result", &[("s", "ok")], "b\nc"));
         let texts: Vec<Cow<'_, str>> = framed(&two, "result").into_iter().map(|f| f.text).collect();

@@ -16,15 +16,29 @@ pub struct Exchange {
     /// It must not leave the house: only private turns see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
+    /// How it was done, where commands were written: a model that sees answers alone learns to answer, and runs nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
+}
+
+/// A round of a past turn: what the model wrote, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The reply with its commands.
+    pub commands: String,
+    /// The results, in their frames.
+    pub results: String,
 }
 
 impl Exchange {
     fn tokens(&self) -> u32 {
-        tokens(self.user.len()).saturating_add(tokens(self.answer.len()))
+        let steps = self.steps.iter().map(|s| tokens(s.commands.len()).saturating_add(tokens(s.results.len())));
+        steps.fold(tokens(self.user.len()).saturating_add(tokens(self.answer.len())), u32::saturating_add)
     }
 
-    const fn len_bytes(&self) -> usize {
-        self.user.len() + self.answer.len()
+    fn len_bytes(&self) -> usize {
+        let steps: usize = self.steps.iter().map(|s| s.commands.len() + s.results.len()).sum();
+        self.user.len() + self.answer.len() + steps
     }
 }
 
@@ -100,9 +114,10 @@ impl History {
     }
 
     /// The messages to send; of what [`History::fit`] left, the newest that take no more than this, with what is private
-    /// only for a private turn. A long message makes room for itself in its own turn only.
+    /// only for a private turn. A long message makes room for itself in its own turn only. How it was done is shown to a
+    /// model that writes commands.
     #[must_use]
-    pub fn messages(&self, tokens_max: u32, private: bool) -> Vec<Message> {
+    pub fn messages(&self, tokens_max: u32, private: bool, by_commands: bool) -> Vec<Message> {
         let mut used = 0_u32;
         let seen = self.past[self.start..].iter().rev().filter(|e| private || !e.private);
         let fitting: Vec<&Exchange> = seen
@@ -116,6 +131,10 @@ impl History {
             if !exchange.user.is_empty() {
                 messages.push(Message::user(exchange.user.clone()));
             }
+            for step in exchange.steps.iter().filter(|_| by_commands && !exchange.user.is_empty()) {
+                messages.push(Message::assistant(step.commands.clone()));
+                messages.push(Message::user(step.results.clone()));
+            }
             messages.push(Message::assistant(exchange.answer.clone()));
         }
         messages
@@ -127,7 +146,7 @@ mod tests {
     use super::*;
 
     fn exchange(n: usize) -> Exchange {
-        Exchange { user: format!("question {n}"), answer: "x".repeat(400), private: false }
+        Exchange { user: format!("question {n}"), answer: "x".repeat(400), private: false, steps: Vec::new() }
     }
 
     #[test]
@@ -138,7 +157,7 @@ mod tests {
             history.push(exchange(n));
             history.fit(2_000);
             starts.push(history.start);
-            assert!(tokens_of(&history.messages(u32::MAX, false)) <= 2_000);
+            assert!(tokens_of(&history.messages(u32::MAX, false, false)) <= 2_000);
         }
         starts.dedup();
         assert!(starts.len() < 20, "the start moved {} times in 100 turns", starts.len());
@@ -151,9 +170,9 @@ mod tests {
             history.push(exchange(n));
         }
         history.fit(2_000);
-        assert_eq!(history.messages(300, false).len(), 4, "two exchanges of about 120 tokens fit");
-        assert_eq!(history.messages(2_000, false).len(), 8);
-        assert!(history.messages(0, false).is_empty());
+        assert_eq!(history.messages(300, false, false).len(), 4, "two exchanges of about 120 tokens fit");
+        assert_eq!(history.messages(2_000, false, false).len(), 8);
+        assert!(history.messages(0, false, false).is_empty());
     }
 
     #[test]
@@ -165,10 +184,15 @@ mod tests {
         assert!(history.exchanges().len() <= History::EXCHANGES_MAX);
         assert_eq!(history.exchanges().last().map(|e| e.user.as_str()), Some("question 999"));
         for _ in 0..100 {
-            history.push(Exchange { user: "u".repeat(1 << 20), answer: "a".repeat(1 << 20), private: false });
+            history.push(Exchange {
+                user: "u".repeat(1 << 20),
+                answer: "a".repeat(1 << 20),
+                private: false,
+                steps: Vec::new(),
+            });
         }
         let bytes: usize = history.exchanges().iter().map(Exchange::len_bytes).sum();
         assert!(bytes <= History::BYTES_MAX && history.start <= history.past.len(), "{bytes}");
-        assert!(!history.messages(u32::MAX, false).is_empty());
+        assert!(!history.messages(u32::MAX, false, false).is_empty());
     }
 }

@@ -9,8 +9,8 @@ mod tools;
 
 pub use clip::clip;
 pub use frame::{Framed, Frames, escape, framed, unescape};
-pub use history::{Exchange, History, tokens, tokens_of};
+pub use history::{Exchange, History, Step, tokens, tokens_of};
 pub use prompts::{
     agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd, turn_context,
 };
-pub use tools::{SkillsList, direct_tool_name, main_tools, scoped_use_skill, skills_list};
+pub use tools::{SkillsList, direct_tool_name, main_tools, scoped_use_skill, skills_list, skills_list_for};

@@ -186,6 +186,34 @@ pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
     SkillsList { text, left_out: Some(left_out) }
 }
 
+/// The skill that waits for something outside.
+const AWAIT: &str = "system.await";
+/// Words that can mean such a wait.
+const WAITS: [&str; 10] = [
+    "wait",
+    "until",
+    "as soon as",
+    "notify",
+    "let me know",
+    "tell me when",
+    "once the",
+    "warte",
+    "sobald",
+    "gib bescheid",
+];
+
+/// The list for a turn that begins with these words. Where there is little room the model is small, and a small model takes
+/// the skill that waits for anything, also for an answer to small talk: it is listed where there is something to wait for.
+#[must_use]
+pub fn skills_list_for(skills: &SkillSet, chars_max: usize, said: &str) -> SkillsList {
+    let all = skills_list(skills, chars_max);
+    let said = said.to_lowercase();
+    if all.left_out.is_none() || WAITS.iter().any(|words| said.contains(words)) {
+        return all;
+    }
+    skills_list(&skills.without(AWAIT), chars_max)
+}
+
 fn list(skills: &SkillSet, detail: Detail) -> String {
     let mut text = String::new();
     for domain in &skills.domains() {

@@ -27,6 +27,9 @@ pub struct SkillCall {
     pub skill: String,
     /// Validated arguments.
     pub arguments: Value,
+    /// What its author had read before, other than the user's words. What it stores carries this as a tag,
+    /// [`ORIGIN_TAG`](crate::skill::ORIGIN_TAG).
+    pub origin: Vec<String>,
     /// For whom.
     pub user: UserId,
     /// In which conversation.

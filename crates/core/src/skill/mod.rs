@@ -6,6 +6,9 @@ mod set;
 
 use serde::{Deserialize, Serialize};
 
+/// What a tag begins with that says what the author of a memory or a note had read: `from:notes.read`.
+pub const ORIGIN_TAG: &str = "from:";
+
 pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};

@@ -48,6 +48,14 @@ impl SkillSet {
         Self { skills, domains: self.domains.clone(), version: self.version }
     }
 
+    /// The same without this skill.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Self {
+        let mut fewer = self.clone();
+        fewer.skills.remove(name);
+        fewer
+    }
+
     /// Which reload this is.
     #[must_use]
     pub const fn version(&self) -> u64 {

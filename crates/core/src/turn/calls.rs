@@ -184,8 +184,12 @@ impl AgentRun {
         }
         open.result = Some(with_warning(shown, open.warning.as_deref()));
         let has_effect = open.has_effect();
+        let reads = open.planned().is_some_and(|p| p.effect == Effect::Read || p.external);
         let (skill, arguments) = guarded(&open.call);
         self.provenance.result(&skill, outcome);
+        if reads {
+            self.provenance.has_read(&skill);
+        }
         self.guard.record(&skill, &arguments, Some(&text), false);
         self.ran.push(match outcome.status {
             Status::Success => skill.clone(),

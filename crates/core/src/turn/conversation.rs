@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 6;
+pub const STATE_VERSION: u16 = 7;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -452,7 +452,8 @@ impl Conversation {
             self.known.remember(&turn.main.provenance);
             let private = turn.inbound.private;
             let answer = report::remembered(&turn, body, text);
-            self.history.push(Exchange { user: turn.inbound.text, answer, private });
+            let steps = if matches!(body, EventBody::Answered { .. }) { turn.main.steps() } else { Vec::new() };
+            self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
                     let in_doubt = turn.main.doubts();

@@ -263,7 +263,7 @@ impl Turn {
         self.clock.from = self.clock.from.later_ms(more_ms);
         self.clock.agents_waited_ms += more_ms;
         self.main.provenance.add_ids(report.ids.iter().copied());
-        self.main.provenance.add_untrusted_text(&report.result);
+        self.main.provenance.reported(report);
         self.settle();
         self.plan.node(agent).map_or(0, Node::charged)
     }

@@ -289,7 +289,7 @@ impl Conversation {
         } else if let Some(at) = self.orders.iter().position(|o| o.task == task) {
             let order = self.orders.remove(at);
             let Inbound { text: user, private, .. } = order.inbound;
-            self.history.push(Exchange { user, answer: text.to_owned(), private });
+            self.history.push(Exchange { user, answer: text.to_owned(), private, steps: Vec::new() });
         } else if let Some(at) = self.joined.iter().position(|j| j.task == task) {
             self.joined.remove(at);
         } else if let Some(at) = self.owed.iter().position(|(owed, _)| *owed == task) {

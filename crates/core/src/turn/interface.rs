@@ -7,9 +7,10 @@ use super::{
     conversation::Turn,
     opening,
     run::{AgentRun, Ending, Phase, RunKind},
+    truth,
 };
 use crate::{
-    context::unescape,
+    context::{Step, clip, framed, unescape},
     event::{EventBody, Mode},
     limits::MainInterface,
     message::{Message, ToolCall},
@@ -17,6 +18,14 @@ use crate::{
 
 /// After so many rounds in a row whose calls all had not the form of a call the model is taken for one that cannot use tools.
 const UNUSABLE_ROUNDS_MAX: u32 = 3;
+/// Rounds of a past turn that later turns see.
+const STEPS_MAX: usize = 3;
+/// How much of each reply and result, in bytes.
+const STEP_BYTES_MAX: usize = 500;
+const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
+const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
+const CLAIMED: &str = "[Nothing was done: you ran no command for this message. Write the cmd block that does it now, or answer \
+    without saying that it was done.]";
 
 impl Turn {
     /// The change to commands that follows from what the backend said or its model did.
@@ -80,6 +89,29 @@ impl AgentRun {
         self.stable = self.stable.min(self.messages.len());
     }
 
+    /// What later turns see of how this run went: its last rounds whose commands all succeeded. Mistakes would be taken for
+    /// examples.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        if !self.by_commands {
+            return Vec::new();
+        }
+        let rounds = self.messages[self.stable.min(self.messages.len())..].windows(2);
+        let step = |round: &[Message]| match round {
+            [Message::Assistant { text: commands, .. }, Message::User { text: results, .. }] => {
+                let results = framed(results, "result");
+                let ok = results.iter().all(|r| r.attributes.contains("status=\"ok\""));
+                let shown = results.iter().map(|r| self.frames.wrap("result", &[], &clip(&r.text, STEP_BYTES_MAX)));
+                let results = shown.collect::<Vec<_>>().join("\n");
+                (ok && !results.is_empty() && commands.len() <= STEP_BYTES_MAX)
+                    .then(|| Step { commands: commands.clone(), results })
+            }
+            _ => None,
+        };
+        let mut steps: Vec<Step> = rounds.filter_map(step).collect();
+        steps.drain(..steps.len().saturating_sub(STEPS_MAX));
+        steps
+    }
+
     fn push_as_command(&mut self, message: Message) {
         match message {
             Message::Assistant { text, tool_calls, .. } if !tool_calls.is_empty() => {
@@ -104,6 +136,37 @@ impl AgentRun {
 
 /// What the user's words begin with that came while the turn was under way.
 pub(super) const USER_ADDS: &str = "[The user adds";
+
+/// Words that want something done, and nothing done.
+impl AgentRun {
+    /// What an agent is told that ends with such words; nothing if it was told already, or declines.
+    pub(super) fn nudge_to_act(&self, words: &str) -> Option<&'static str> {
+        if self.declined || self.told_to_act {
+            return None;
+        }
+        if self.claims_without_acting(words) {
+            return Some(CLAIMED);
+        }
+        self.has_done_nothing(words).then_some(if self.is_cmd() { ACT_CMD } else { ACT_JSON })
+    }
+
+    /// Whether it is a sub-agent whose mission, or whose words, want something done, and that ran no skill.
+    #[must_use]
+    pub(super) fn has_done_nothing(&self, words: &str) -> bool {
+        let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
+        is_sub
+            && self.ran.is_empty()
+            && !self.found_done
+            && (self.is_to_act || truth::untrue_claim(words, false).is_some())
+    }
+
+    /// Whether the agent that answers the user by commands claims an effect without one: what a small model has answered
+    /// before, it likes to answer again.
+    fn claims_without_acting(&self, words: &str) -> bool {
+        let is_main = self.by_commands && !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
+        is_main && self.in_doubt.is_empty() && truth::untrue_claim(words, !self.ran.is_empty()).is_some()
+    }
+}
 
 /// What a message begins with that holds results.
 const RESULT: &str = "<result-";

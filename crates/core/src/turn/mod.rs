@@ -10,6 +10,7 @@ mod advice;
 mod caller;
 mod calls;
 mod conversation;
+mod dates;
 mod decide;
 mod directive;
 mod effects;

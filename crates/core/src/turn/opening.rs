@@ -6,7 +6,7 @@ use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
 use crate::{
     context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
-    limits::TurnLimits,
+    limits::{MainInterface, TurnLimits},
     message::Message,
     plan::Plan,
     receipt::Receipt,
@@ -37,10 +37,12 @@ pub(super) fn open(
 ) -> Opening {
     let said = facts.spoken.as_deref().unwrap_or(&inbound.text);
     let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
+    let by_commands = limits.main_interface == MainInterface::Cmd;
     let may_see = |paused: &Paused| inbound.private || !paused.private;
     let context = turn_context(facts, frames);
     let mut fresh = |said: String| {
-        fresh(history, Message::User { context: context.clone(), text: said }, inbound.private, tokens_max)
+        let last = Message::User { context: context.clone(), text: said };
+        fresh(history, last, (inbound.private, by_commands), tokens_max)
     };
     let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
         return fresh(said.to_owned());
@@ -66,9 +68,10 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
-fn fresh(history: &mut History, last: Message, private: bool, tokens_max: u32) -> Opening {
+fn fresh(history: &mut History, last: Message, (private, by_commands): (bool, bool), tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);
-    let mut messages = history.messages(tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last))), private);
+    let room = tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last)));
+    let mut messages = history.messages(room, private, by_commands);
     let stable = messages.len();
     messages.push(last);
     Opening {
@@ -141,7 +144,12 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
     let mut user = String::new();
     for (role, text) in preamble {
         if role == "assistant" {
-            history.push(Exchange { user: std::mem::take(&mut user), answer: text.clone(), private });
+            history.push(Exchange {
+                user: std::mem::take(&mut user),
+                answer: text.clone(),
+                private,
+                steps: Vec::new(),
+            });
         } else {
             if !user.is_empty() {
                 user.push_str("\n\n");
@@ -150,7 +158,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
         }
     }
     if !user.is_empty() {
-        history.push(Exchange { user, answer: "(no answer)".to_owned(), private });
+        history.push(Exchange { user, answer: "(no answer)".to_owned(), private, steps: Vec::new() });
     }
 }
 

@@ -1,15 +1,16 @@
-//! Where numbers and commands come from. A model invents numbers (`"id": 1`), and repeats what it reads: so a skill that
-//! changes something takes the number of a thing only where the user, the context or a result of this conversation named it
-//! (invariant 20), and a command that stands in a result is not run because a model quotes it.
+//! Where numbers, dates and commands come from. A model invents numbers (`"id": 1`) and dates, and repeats what it reads: so
+//! a skill that changes something takes the number of a thing or a date only where the user, the context or a result of this
+//! conversation named it (invariant 20), and a command that stands in a result is not run because a model quotes it.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::dates::{Dates, Invented};
 use crate::{
     calendar::NUMBERS,
-    event::{Inbound, PromptFacts},
+    event::{AgentReport, Inbound, PromptFacts},
     message::Message,
     outcome::{Outcome, floor_char_boundary},
     receipt::ids_in,
@@ -33,8 +34,27 @@ const KEPT_QUOTES_BYTES_MAX: usize = QUOTES_BYTES_MAX / 2;
 const USER_WORDS_BYTES_MAX: usize = 4 * 1024;
 /// The skill whose results are the kernel's own words about skills.
 const HELP: &str = "system.help";
-/// Words before a number that is written as a word: "task two".
-const NOUNS: [&str; 8] = ["task", "tasks", "number", "no", "item", "id", "note", "nr"];
+/// The domain whose results are nobody else's text.
+const SYSTEM: &str = "system.";
+/// Origins that are remembered.
+const READ_MAX: usize = 20;
+/// What a message with a block of code, or with more lines than this, is taken for: somebody else's text, pasted.
+const PASTED: &str = "pasted";
+/// See `PASTED`.
+const PASTED_LINES_MIN: usize = 8;
+/// What has numbers here: "task two", "Aufgabe 2".
+const NOUNS: &str = "task tasks todo todos to-do to-dos number numbers no nos item items id ids note nr nummer nummern aufgabe \
+    aufgaben punkt tarea tareas tâche tâches tarefa tarefas taak taken compito uppgift zadanie";
+/// Words between such a noun, or the beginning of a sentence, and a number that is meant as a thing's. Behind any other word
+/// it counts something ("in 3 days") or names something else ("PR 42"): a number that is needed can be looked up.
+const LEADS: &str = "delete remove drop complete completed finish finished done close closed archive mark update change edit \
+    rename move postpone delay push reschedule cancel reopen restart start begin set tick check off tag prioritise prioritize \
+    raise lower assign make get open show and or also then with of for on only just please is was are both either the \
+    lösche lösch erledige erledigt entferne verschiebe ändere schließe markiere setze öffne und oder auch dann mit von für bitte";
+/// Words behind such a number. Before any other it counts things: "delete 3 tasks".
+const FOLLOWS: &str = "and or also then is are was to from on by as please too for with in done until till now again has have \
+    must should can needs because instead into at off high low urgent medium finished completed the a it via und oder auch dann \
+    ist sind auf als bitte erledigt löschen entfernen verschieben ab nach mit bis";
 
 /// What an agent was told that it did not say itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +73,11 @@ pub struct Provenance {
     /// The first words of the user in this turn, as they are compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     user_words: String,
+    #[serde(default, skip_serializing_if = "Dates::is_empty")]
+    dates: Dates,
+    /// What was read that the user did not say: skills whose results were shown, origins of memories, `pasted`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    read: BTreeSet<String>,
 }
 
 impl Provenance {
@@ -85,11 +110,16 @@ impl Provenance {
         self.add_recent(paused);
         self.user_ids.clone_from(&paused.user_ids);
         self.user_words.clone_from(&paused.user_words);
+        if !paused.dates.is_empty() {
+            self.dates.clone_from(&paused.dates);
+        }
         self.forget_quotes_beyond(QUOTES_BYTES_MAX);
     }
 
     fn add_recent(&mut self, other: &Self) {
         self.add_ids(other.ids.iter().copied());
+        self.dates.learn(&other.dates);
+        other.read.iter().for_each(|read| self.has_read(read));
         for quote in &other.quotes {
             if !self.quotes.contains(quote) {
                 self.quotes.push(quote.clone());
@@ -112,6 +142,24 @@ impl Provenance {
     #[must_use]
     pub fn names(&self, id: u64) -> bool {
         self.ids.contains(&id) || self.user_ids.contains(&id)
+    }
+
+    /// What was read before, for what is stored now.
+    pub(super) fn origin(&self) -> Vec<String> {
+        self.read.iter().cloned().collect()
+    }
+
+    /// Takes in that a text of somebody else's was read.
+    pub(super) fn has_read(&mut self, what: &str) {
+        // What a skill of the system says is the kernel's.
+        if !what.is_empty() && !what.starts_with(SYSTEM) && self.read.len() < READ_MAX {
+            self.read.insert(what.to_owned());
+        }
+    }
+
+    /// Whether a date in a call was named.
+    pub(super) fn check_date(&self, value: &str) -> Result<(), Invented> {
+        self.dates.check(value)
     }
 
     /// Whether a command stands in something that was shown, word for word.
@@ -147,10 +195,14 @@ impl Provenance {
         self.quotes.iter().any(holds_all)
     }
 
-    /// Takes in the user's words of this turn: every whole number in them, and not the parts of a date or a time.
+    /// Takes in the user's words of this turn: the numbers in them that can be a thing's, and their dates.
     pub(super) fn add_user_text(&mut self, words: &str) {
         let room = USER_WORDS_BYTES_MAX.saturating_sub(self.user_words.len());
         self.user_words.push_str(&plain_words(&words[..floor_char_boundary(words, room)]));
+        self.dates.said(words);
+        if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
+            self.has_read(PASTED);
+        }
         let ids = numbers_of_user(words);
         let room = USER_IDS_MAX.saturating_sub(self.user_ids.len());
         self.user_ids.extend(ids.iter().take(room));
@@ -159,6 +211,11 @@ impl Provenance {
 
     /// Takes in what was stored by others: the numbers that it names as such, `#7` and `"id": 7`, and its commands.
     pub(super) fn add_stored_text(&mut self, text: &str) {
+        self.dates.shown(text);
+        self.numbered(text);
+    }
+
+    fn numbered(&mut self, text: &str) {
         self.add_ids(numbers(text).filter(|n| n.is_named).map(|n| n.value));
         self.add_untrusted_text(text);
     }
@@ -203,12 +260,14 @@ impl Provenance {
 
     /// Takes in what the prompt of a turn holds beside the user's words.
     fn context(&mut self, facts: &PromptFacts) {
-        self.add_stored_text(&facts.todo_summary);
+        // How much is due today, it always says.
+        self.numbered(&facts.todo_summary);
         for memory in &facts.memories {
             self.add_stored_text(memory);
         }
         for memory in &facts.recalled {
             self.add_stored_text(&memory.text);
+            memory.origin.split(", ").for_each(|read| self.has_read(read));
         }
     }
 
@@ -216,13 +275,31 @@ impl Provenance {
     pub(super) fn result(&mut self, skill: &str, outcome: &Outcome) {
         if outcome.status.is_ok() {
             let mut found: Vec<u64> = numbers(&outcome.data).filter(|n| n.is_named).map(|n| n.value).collect();
-            found.extend(ids_in(&outcome.evidence));
+            // What cannot be read in the result, a model does not know from it: memories have numbers that are not shown.
+            let evident = ids_in(&outcome.evidence);
+            if !evident.is_empty() {
+                let shown: BTreeSet<u64> = numbers(&outcome.data).map(|n| n.value).collect();
+                found.extend(evident.into_iter().filter(|id| shown.contains(id)));
+            }
             add_last(&mut self.found, found.iter().copied(), FOUND_MAX);
             self.add_ids(found);
         }
         // A prompt skill's text is instructions that the operator installed.
         if skill.contains('.') && skill != HELP {
+            self.dates.shown(&outcome.data);
             self.add_untrusted_text(&outcome.data);
+        }
+    }
+
+    /// Takes in what another agent of the turn reports, and with it what that had read.
+    pub(super) fn reported(&mut self, report: &AgentReport) {
+        self.dates.shown(&report.result);
+        self.add_untrusted_text(&report.result);
+        for ran in &report.skills_run {
+            let name = ran.split(' ').next().unwrap_or_default();
+            if !report.receipts.iter().any(|receipt| receipt.skill == name) {
+                self.has_read(name);
+            }
         }
     }
 
@@ -244,13 +321,43 @@ fn add_last(known: &mut Vec<u64>, new: impl IntoIterator<Item = u64>, count_max:
 
 /// The numbers in a user's words, also the ones that are written out: "task two".
 fn numbers_of_user(words: &str) -> Vec<u64> {
-    let mut ids: Vec<u64> = numbers(words).filter(|n| n.stands_alone).map(|n| n.value).collect();
+    let mut ids = numbers_meant(words);
     let words: Vec<String> =
         words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
-    for pair in words.windows(2).filter(|pair| NOUNS.contains(&pair[0].as_str())) {
-        ids.extend(NUMBERS.iter().position(|n| *n == pair[1]).map(|at| at as u64 + 1));
+    for pair in words.windows(2) {
+        let number = NUMBERS.iter().position(|n| *n == pair[1]).filter(|_| stands_in(NOUNS, &pair[0]));
+        ids.extend(number.map(|at| at as u64 + 1));
     }
     ids
+}
+
+/// The numbers in a user's words that can be a thing's.
+fn numbers_meant(text: &str) -> Vec<u64> {
+    let mut meant = Vec::new();
+    // Where the last number that counted ends: those in a list behind it count too.
+    let mut chain: Option<usize> = None;
+    for n in numbers(text).filter(|n| n.stands_alone) {
+        let before = text[..n.at.start].trim_end();
+        let lead = before.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let word = lead.rsplit(|c: char| !c.is_alphabetic() && c != '-').next().unwrap_or_default().to_lowercase();
+        let is_listed = chain.is_some_and(|end| {
+            let gap = text[end..n.at.start].to_lowercase();
+            gap.split(|c: char| !c.is_alphanumeric()).all(|w| w.is_empty() || stands_in("and or und oder", w))
+        });
+        let begins = before.is_empty() || before.ends_with(['.', '!', '?', ';', ':', ',', '(']);
+        let next: String = text[n.at.end..].trim_start().chars().take_while(|c| c.is_alphabetic()).collect();
+        let is_count = !next.is_empty() && !stands_in(FOLLOWS, &next.to_lowercase());
+        let is_led = is_listed || begins || stands_in(LEADS, &word);
+        if n.is_named || stands_in(NOUNS, &word) || (is_led && !is_count) {
+            meant.push(n.value);
+            chain = Some(n.at.end);
+        }
+    }
+    meant
+}
+
+fn stands_in(names: &str, word: &str) -> bool {
+    names.split_whitespace().any(|name| name == word)
 }
 
 /// Whether a run of this skill would act on what it is given.
@@ -260,6 +367,8 @@ pub(super) fn changes(effect: Effect) -> bool {
 
 struct Number {
     value: u64,
+    /// Where it stands.
+    at: std::ops::Range<usize>,
     /// It is no part of a word, a date, a time or a fraction.
     stands_alone: bool,
     /// `#7`, `id: 7`, `"number": 7`.
@@ -283,14 +392,17 @@ fn numbers(text: &str) -> impl Iterator<Item = Number> {
         let mut back = before.chars().rev();
         let mut on = after.chars();
         let (last, next) = (back.next(), on.next());
-        let in_word = last.is_some_and(|c| c.is_alphabetic() || c == '_') || next.is_some_and(char::is_alphabetic);
+        // "GPT-4", and the key in the tag of a frame.
+        let in_name = last == Some('-') && back.clone().next().is_some_and(char::is_alphanumeric);
+        let in_word =
+            in_name || last.is_some_and(|c| c.is_alphabetic() || c == '_') || next.is_some_and(char::is_alphabetic);
         let in_date = (last.is_some_and(joins) && digit(back.next())) || (next.is_some_and(joins) && digit(on.next()));
         let lead = before.trim_end_matches([' ', ':', '=', '"', '\'']);
         let word = lead.rsplit(|c: char| !c.is_alphabetic()).next().unwrap_or_default().to_ascii_lowercase();
         let is_key = lead.len() < before.len() && matches!(word.as_str(), "id" | "ids" | "number");
         let stands_alone = !in_word && !in_date;
         let is_named = stands_alone && (last == Some('#') || is_key);
-        Some(Number { value: text[from..to].parse().ok()?, stands_alone, is_named })
+        Some(Number { value: text[from..to].parse().ok()?, at: from..to, stands_alone, is_named })
     })
 }
 
@@ -374,6 +486,14 @@ mod tests {
             ("1,2,3", &[1, 2, 3]),
             ("löschе Aufgabe 12!", &[12]),
             ("99999999999999999999999", &[]),
+            ("7 is done, and so is number 9", &[7, 9]),
+            ("mark 7 as done. 8 too", &[7, 8]),
+            ("I am done with 3 and 4", &[3, 4]),
+            ("I finished reviewing PR 42, mark that task as done", &[]),
+            ("move it to room 12, chapter 3, in 5 days", &[]),
+            ("delete 3 tasks and buy 2 eggs", &[]),
+            ("the GPT-4 task, F-16, <result-0042>", &[]),
+            ("Erledige 3 und lösche Aufgabe 5", &[3, 5]),
         ] {
             assert_eq!(user_ids(words), ids, "{words}");
         }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     calls::REPEATED,
+    dates::Invented,
     provenance::changes,
     run::{AgentRun, RunKind},
 };
@@ -187,14 +188,43 @@ impl Resolver<'_> {
         self.skills.iter().any(|s| s.name == word || s.domain == word) || self.skills.named_like(&word).is_some()
     }
 
-    /// Plans a run, unless it would change something by a number that nobody named.
+    /// Plans a run, unless it would change something by a number or with a date that nobody named.
     fn checked(&self, skill: &SkillSpec, arguments: Value, call_id: &str) -> Action {
         let mut ids =
             skill.args.iter().filter(|a| a.kind == ArgKind::Id).filter_map(|a| arguments[a.name.as_str()].as_u64());
         match ids.find(|id| changes(skill.effect) && !self.run.provenance.names(*id)) {
             Some(id) => error(&self.look_up(skill, id)),
-            None => self.planned(skill, arguments, call_id),
+            None => match self.undated(skill, &arguments) {
+                Some(why) => error(&why),
+                None => self.planned(skill, arguments, call_id),
+            },
         }
+    }
+
+    /// What to do instead of inventing a date: the same call without it, or with the one that was named. Nothing if each
+    /// date was named.
+    fn undated(&self, skill: &SkillSpec, arguments: &Value) -> Option<String> {
+        let dates = skill.args.iter().filter(|a| changes(skill.effect) && a.kind == ArgKind::Date);
+        let (name, value, invented) = dates
+            .filter_map(|arg| Some((&arg.name, arguments[arg.name.as_str()].as_str()?)))
+            .find_map(|(name, value)| Some((name, value, self.run.provenance.check_date(value).err()?)))?;
+        let mut given = arguments.as_object().cloned().unwrap_or_default();
+        given.remove(name);
+        let named = match invented {
+            Invented::NoneNamed => "the user named no date".to_owned(),
+            Invented::NamedOther(day) => {
+                let named = format!("the user named {day}");
+                given.insert(name.clone(), day.into());
+                named
+            }
+            Invented::NamedOthers => "the user named another date".to_owned(),
+        };
+        let what = format!("{named}, and not {value:?}. Nothing was done.");
+        // Without the date nothing may be left to do.
+        if given.keys().all(|key| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id)) {
+            return Some(format!("{what} Ask which date is meant."));
+        }
+        Some(format!("{what} Write: {}", self.run.style().right_call(skill, &given)))
     }
 
     /// What to do instead of guessing a number.
@@ -222,6 +252,7 @@ impl Resolver<'_> {
             effect: skill.effect,
             external: skill.external,
             timeout_ms: skill.timeout_ms,
+            origin: if changes(skill.effect) { self.run.provenance.origin() } else { Vec::new() },
         })
     }
 

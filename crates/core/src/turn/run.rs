@@ -22,8 +22,6 @@ use crate::{
 const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
 const NUDGE_SHORT: &str =
     "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
-const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
-const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
@@ -472,9 +470,9 @@ impl AgentRun {
             self.next_round();
         } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.takes_cuts) {
             self.said_a_call(rest, has_rounds);
-        } else if self.has_done_nothing(&whole) && has_rounds && !self.declined && !self.told_to_act {
+        } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
             self.told_to_act = true;
-            self.note(if self.is_cmd() { ACT_CMD } else { ACT_JSON });
+            self.note(nudge);
             self.next_round();
         } else {
             self.end(Ending::Said(whole));
@@ -496,16 +494,6 @@ impl AgentRun {
     fn end_cut(&mut self, text: String) {
         self.finish = Finish::Length;
         self.end(Ending::Said(text));
-    }
-
-    /// Whether it is a sub-agent whose mission, or whose words, want something done, and that ran no skill.
-    #[must_use]
-    pub(super) fn has_done_nothing(&self, words: &str) -> bool {
-        let is_sub = matches!(self.kind, RunKind::Sub(_)) && !self.programs_ran;
-        is_sub
-            && self.ran.is_empty()
-            && !self.found_done
-            && (self.is_to_act || truth::untrue_claim(words, false).is_some())
     }
 
     /// Takes a reply without words or calls.

@@ -63,7 +63,7 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
     // Its mission's numbers count only where they were named to whoever wrote it.
     run.provenance = turn.main.provenance.inherited();
     for (_, report) in turn.plan.dependencies(spec) {
-        run.provenance.add_untrusted_text(&report.result);
+        run.provenance.reported(report);
     }
     run
 }

@@ -33,7 +33,8 @@ static CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         (?: \b i (?: \s+ have | ['’]ve )?
             (?: \s+ (?: just | now | successfully | also | already | (?: gone | went ) \s+ ahead \s+ and ) )* \s+
           | ^ \W* (?: ok(?:ay)? | done | sure | great | got \s+ it )? [\s,.!:]* (?: successfully \s+ )? )
-        (?: {DONE} ) \s [^.!?\n]{{0,80}}? \b (?: {THINGS} | it | that | this | them | file | list | e-?mail | message ) \b
+        (?: {DONE} | {DONE_BY_ME} ) \s [^.!?\n]{{0,80}}?
+          \b (?: {THINGS} | it | that | this | them | file | list | e-?mail | message ) \b
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}?
           \b (?: has | have ) \s+ (?: now \s+ | just \s+ )? been \s+ (?: successfully \s+ )? (?: {DONE} ) \b
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}? \b (?: successfully \s+ (?: {DONE} ) | (?: {DONE} ) \s+ successfully ) \b"
@@ -65,6 +66,8 @@ const THINGS: &str = "tasks? | notes? | memory | memories | reminders? | entry |
                       | alarms?";
 const DONE: &str = "saved | stored | created | added | deleted | removed | updated | renamed | scheduled | marked | completed | sent \
                     | cancelled | canceled | set | booked";
+/// The same, where the model says that it did it: of anything else these words tell often.
+const DONE_BY_ME: &str = "rescheduled | moved | postponed | changed | finished";
 const THINGS_GERMAN: &str = "aufgabe\\w* | notiz\\w* | erinnerung\\w* | eintrag\\w* | termin\\w* | nachricht\\w*";
 const DONE_GERMAN: &str = "gespeichert | angelegt | erstellt | gelöscht | hinzugefügt | aktualisiert | entfernt | erledigt | eingetragen | gesendet";
 
@@ -178,8 +181,11 @@ const VERBS: [(&[&str], &[&str]); 5] = [
         &["created", "added", "saved", "stored", "angelegt", "erstellt", "gespeichert"],
     ),
     (&["delete", "remove", "forget"], &["deleted", "removed", "gelöscht", "entfernt"]),
-    (&["update", "edit", "rename", "move"], &["updated", "renamed", "aktualisiert"]),
-    (&["complete", "finish", "done"], &["completed", "marked", "erledigt"]),
+    (
+        &["update", "edit", "rename", "move"],
+        &["updated", "renamed", "moved", "changed", "rescheduled", "postponed", "aktualisiert"],
+    ),
+    (&["complete", "finish", "done"], &["completed", "marked", "finished", "erledigt"]),
     (&["send"], &["sent", "gesendet"]),
 ];
 
@@ -267,6 +273,7 @@ mod tests {
             "I saved \"Paris\" to long-term memory.",
             "I have created the task \"Call the bank\".",
             "I've deleted it.",
+            "I moved task #1 \"Call the dentist\" to Friday.",
             "Sure! I have successfully added milk to your list.",
             "The task \"Buy milk\" has been created.",
             "Ich habe die Aufgabe angelegt.",

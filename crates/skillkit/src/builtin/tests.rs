@@ -4,8 +4,14 @@ use std::{collections::BTreeSet, path::Path};
 
 use annie_core::{
     command::{Resolution, extract, resolve},
+    context::{agent_system, main_system, main_system_cmd, main_tools, skills_list_for, tokens},
+    event::{DispatchSpec, Mode, PromptFacts},
+    ids::AgentId,
+    limits::{SubAgentInterface, TurnLimits},
+    message::{SystemPart, ToolDef},
     ports::Catalog,
     skill::SkillFormat,
+    turn::manual_of,
 };
 
 use super::ALL;
@@ -44,6 +50,50 @@ fn the_bundled_files_pass_strict_validation_and_their_effects_are_the_codes() {
     let skills = FileCatalog::bundled().skills();
     for builtin in ALL {
         assert_eq!(skills.get(builtin.name).unwrap().effect, builtin.effect, "{}", builtin.name);
+    }
+}
+
+/// What a system prompt and its tools take, in tokens.
+fn size(system: &[SystemPart], tools: &[ToolDef]) -> u32 {
+    let tools = if tools.is_empty() { 0 } else { serde_json::to_string(tools).unwrap().len() };
+    tokens(system.iter().map(|part| part.text.len()).sum::<usize>() + tools)
+}
+
+#[test]
+fn prompts_with_the_bundled_skills_stay_within_their_sizes() {
+    let skills = FileCatalog::bundled().skills();
+    let facts = |window| PromptFacts {
+        skills: skills_list_for(&skills, TurnLimits::skill_list_chars_max(window), "Hi").text,
+        domains: skills.domains().into_iter().map(|d| d.name).collect(),
+        user_name: "Ann".to_owned(),
+        timezone: "Europe/Berlin".to_owned(),
+        local_now: "2026-11-21 14:03 Saturday".to_owned(),
+        ..PromptFacts::default()
+    };
+    let (small, large) = (facts(Some(8_192)), facts(None));
+    let main = |mode, facts: &PromptFacts| size(&main_system(mode, facts), &main_tools(mode, facts));
+    for (what, size, tokens_max) in [
+        ("orchestrator", main(Mode::MultiAgent, &large), 2_600),
+        ("orchestrator, small window", main(Mode::MultiAgent, &small), 2_000),
+        ("single_loop, small window", main(Mode::SingleLoop, &small), 1_500),
+        ("by commands, small window", size(&main_system_cmd(&small), &[]), 1_100),
+    ] {
+        assert!(size <= tokens_max, "{what}: {size} tokens, {tokens_max} are allowed");
+    }
+    let commands: Vec<_> = skills.for_model().filter(|s| s.format == SkillFormat::Command).collect();
+    for granted in [&commands[..1], &commands[..3], &commands[..]] {
+        let spec = DispatchSpec {
+            agent: AgentId::sub("a").unwrap(),
+            mission: String::new(),
+            skills: granted.iter().map(|s| s.name.clone()).collect(),
+            context: String::new(),
+            depends_on: Vec::new(),
+            max_tool_calls: 5,
+            manual: granted.iter().map(|s| manual_of(s, false)).collect(),
+        };
+        let size = size(&agent_system(SubAgentInterface::Cmd, &spec, &small), &[]);
+        let tokens_max = 200 + 100 * u32::try_from(granted.len()).unwrap();
+        assert!(size <= tokens_max, "{} skills: {size} tokens, {tokens_max} are allowed", granted.len());
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) fn call(intent: &str, skill: &str, arguments: Value) -> SkillCall {
         intent,
         skill: skill.to_owned(),
         arguments,
+        origin: Vec::new(),
         conversation: ConversationId::for_key(&user, "c"),
         user,
         task,
@@ -155,6 +156,11 @@ async fn tasks_are_filtered_by_every_flag() {
         let outcome = world.run("tasks.search", arguments.clone()).await;
         assert_eq!(outcome.evidence["numbers"], json!(expected), "{arguments}");
     }
+    let said = world.data("tasks.search", json!({"query": "gamma"})).await;
+    assert!(
+        said.starts_with("No open tasks found matching 'gamma', but these that have ended:\n\n- #3 gamma"),
+        "{said}"
+    );
     let said = world.data("tasks.search", json!({"query": "zeta", "due": "this_week"})).await;
     assert_eq!(said, "No open tasks found due this week matching 'zeta'. Finished ones are found with status all.");
 }

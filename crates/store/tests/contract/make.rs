@@ -141,6 +141,7 @@ pub fn planned(intent: IntentId, skill: &str, effect: Effect) -> ResolvedCall {
         effect,
         external: true,
         timeout_ms: 30_000,
+        origin: Vec::new(),
     });
     ResolvedCall { id: format!("call_{skill}"), name: "use_skill".to_owned(), raw: "{}".to_owned(), action }
 }

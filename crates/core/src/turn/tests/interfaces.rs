@@ -48,6 +48,37 @@ fn by_commands_the_main_agent_runs_skills_and_answers() {
 }
 
 #[test]
+fn later_turns_by_commands_see_the_commands_of_earlier_ones_and_no_mistakes() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Buy milk");
+    w.replies(&cmd("tasks.create --wrong x"), &[]);
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    w.main_skill("Created task #1 milk");
+    w.replies("I added task #1.", &[]);
+    w.say("Buy bread");
+    let shown: Vec<String> = w.request().messages.iter().map(|m| serde_json::to_string(m).unwrap()).collect();
+    assert_eq!(shown.len(), 5, "{shown:#?}");
+    assert!(shown[1].contains("tasks.create --title milk") && shown[2].contains("Created task #1 milk"), "{shown:#?}");
+    assert!(shown[2].contains("<result-") && shown[3].contains("I added task #1."), "{shown:#?}");
+}
+
+#[test]
+fn claim_without_a_command_is_asked_once_to_act() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+    let task = w.say("Delete the dentist task");
+    w.replies("I deleted task #1 \"Call the dentist\".", &[]);
+    assert!(w.last_shown().contains("Nothing was done: you ran no command"), "{}", w.last_shown());
+    w.replies("I deleted the task.", &[]);
+    assert!(w.answer(task).contains("Nothing was changed"), "{}", w.answer(task));
+    let task = w.say("Buy milk");
+    w.replies("I added the task.", &[]);
+    w.replies(&cmd("tasks.create --title milk"), &[]);
+    w.main_skill("Created task #2 milk");
+    w.replies("I added the task.", &[]);
+    assert_eq!(w.answer(task), "I added the task.");
+}
+
+#[test]
 fn by_commands_the_call_limit_of_a_single_loop_holds() {
     let mut w = with(Mode::MultiAgent, MainInterface::Cmd);
     let task = w.say("Many");

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     context::{
         Frames, agent_mission, agent_system, continue_note, main_system, main_system_cmd, main_tools, scoped_use_skill,
-        skills_list, tokens_of, turn_context,
+        skills_list, skills_list_for, tokens_of, turn_context,
     },
     event::{AgentReport, DispatchSpec, Mode, PromptFacts, Recalled, ReportStatus},
     ids::TaskId,
@@ -317,6 +317,15 @@ fn skills_list_says_less_in_a_smaller_window_and_says_what_it_left_out() {
         (many.text.as_str(), many.left_out),
         ("- mcp (200 skills)\n(Left out for room: skills of the domains.)\n", Some("skills of the domains"))
     );
+}
+
+#[test]
+fn skill_that_waits_is_listed_for_a_small_model_only_where_something_is_awaited() {
+    let skills =
+        [skill("system.await", Effect::Idempotent, &[("what", true)]), skill("system.time", Effect::Read, &[])];
+    let skills = SkillSet::new(skills, [], 1);
+    let lists = |chars_max, said: &str| skills_list_for(&skills, chars_max, said).text.contains("system.await");
+    assert!(!lists(10, "Hi there") && lists(10, "Let me know when the build is done") && lists(10_000, "Hi there"));
 }
 
 #[test]

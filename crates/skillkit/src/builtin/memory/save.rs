@@ -50,7 +50,7 @@ impl Handler for Save {
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let new = NewMemory {
             content: text::bounded("content", &args.content, CONTENT_CHARS_MAX)?,
-            tags: text::tags(&args.tags)?,
+            tags: text::tags_from(&args.tags, &ctx.call.origin)?,
             category: args.category.into(),
             importance: args.importance,
         };

@@ -37,7 +37,7 @@ impl Handler for Create {
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
         let path = path_of(&args.title)?;
-        let text = render(&args.content, &text::tags(&args.tags)?);
+        let text = render(&args.content, &text::tags_from(&args.tags, &ctx.call.origin)?);
         let (intent, file) = (ctx.call.intent, path.clone());
         let applied = writing(&ctx, move |home| {
             let applied = journal::apply(home, intent, &file, |present| match present {

@@ -104,10 +104,22 @@ impl Handler for Search {
             limit: args.limit,
         };
         let found = if args.status == Wanted::Overdue {
-            overdue(&ctx, query).await?
+            overdue(&ctx, query.clone()).await?
         } else {
-            ctx.tools.todos.find_todos(ctx.call.user.clone(), query).await?
+            ctx.tools.todos.find_todos(ctx.call.user.clone(), query.clone()).await?
         };
+        if found.is_empty() && args.status == Wanted::Open && !query.text.is_empty() {
+            let ended = TodoQuery { open: false, ..query };
+            let ended = ctx.tools.todos.find_todos(ctx.call.user.clone(), ended).await?;
+            if !ended.is_empty() {
+                let said = format!(
+                    "No open tasks found{}, but these that have ended:\n\n{}",
+                    filters(&args),
+                    lines(&ended, ctx.local_now())
+                );
+                return Ok(Outcome::success(said).with_evidence(numbers(&ended)));
+            }
+        }
         Ok(Outcome::success(told(&ctx, &args, &found)).with_evidence(numbers(&found)))
     }
 }
@@ -132,8 +144,8 @@ async fn overdue(ctx: &Ctx, query: TodoQuery) -> Result<Vec<Todo>, SkillError> {
     Ok(found)
 }
 
-fn told(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
-    let kind = args.status.adjective();
+/// What was looked for, in words.
+fn filters(args: &Args) -> String {
     let mut filters = String::new();
     if let Some(due) = &args.due {
         filters.push_str(&format!(" due {}", due.trim().replace('_', " ")));
@@ -141,6 +153,11 @@ fn told(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
     if let Some(query) = args.query.as_deref().map(str::trim).filter(|q| !q.is_empty()) {
         filters.push_str(&format!(" matching '{query}'"));
     }
+    filters
+}
+
+fn told(ctx: &Ctx, args: &Args, found: &[Todo]) -> String {
+    let (kind, filters) = (args.status.adjective(), filters(args));
     if found.is_empty() {
         let hint = if args.status == Wanted::Open { " Finished ones are found with status all." } else { "" };
         return format!("No {kind}tasks found{filters}.{hint}");
