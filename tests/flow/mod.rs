@@ -17,6 +17,7 @@ mod metrics;
 mod notifications;
 mod openai;
 mod operations;
+mod poisoned;
 mod postgres;
 mod programs;
 mod repairs;
