@@ -9,6 +9,7 @@ mod admission;
 mod examine;
 mod memory;
 mod migrate;
+mod migrations;
 mod postgres;
 mod similar;
 mod sql;

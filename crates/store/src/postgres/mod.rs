@@ -32,7 +32,6 @@ use annie_core::{
 use parking_lot::Mutex;
 use sqlx::{
     ConnectOptions, Connection,
-    migrate::Migrator,
     postgres::{PgConnectOptions, PgRow},
 };
 
@@ -44,12 +43,11 @@ use wakeups::Wakeups;
 pub(crate) use texts::{kept, shown};
 
 use crate::{
+    migrations,
     PostgresAddress, PostgresOptions,
     admission::Head,
     sql::{CLAIM, Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
 };
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
 /// How many prepared texts a connection keeps.
 const STATEMENTS_MAX: usize = 512;
@@ -140,7 +138,7 @@ async fn migrate(address: &PostgresAddress, options: &PostgresOptions) -> Result
         let detail = format!("the database keeps texts as {encoding}; it must be UTF8");
         return Err(StoreError { kind: StoreErrorKind::Corrupt, what: WHAT, detail });
     }
-    MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(failed_migration)?;
+    migrations::postgres().run_direct(None, &mut connection, false).await.map_err(failed_migration)?;
     if let Err(error) = connection.close().await {
         tracing::debug!(%error, "closing the connection that brought the tables up to date");
     }

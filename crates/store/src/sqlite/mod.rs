@@ -30,7 +30,6 @@ use annie_core::{
 };
 use sqlx::{
     AssertSqlSafe, ConnectOptions,
-    migrate::Migrator,
     sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous},
 };
 use tokio::sync::Mutex;
@@ -45,13 +44,12 @@ pub use folder::FolderLock;
 use folder::private_file;
 
 use crate::{
+    migrations,
     admission::Head,
     sql::{CLAIM, Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
 };
 
 cells_of!(SqliteRow, Cow::Borrowed);
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// The database's file in the data folder.
 const DATABASE_FILE: &str = "annie.db";
@@ -146,7 +144,7 @@ impl SqliteStore {
             .connect()
             .await
             .map_err(failed("opening the database"))?;
-        MIGRATIONS.run_direct(None, &mut connection, false).await.map_err(errors::failed_migration)?;
+        migrations::sqlite().run_direct(None, &mut connection, false).await.map_err(errors::failed_migration)?;
         sqlx::raw_sql(AssertSqlSafe(batch::definition()))
             .execute(&mut connection)
             .await

@@ -4,8 +4,8 @@
 
 use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection};
 
-use super::{MIGRATIONS, outbox};
-use crate::sql::texts;
+use super::outbox;
+use crate::{migrations, sql::texts};
 
 /// What may be read from end to end: it is as long as what was asked for.
 const NO_TABLES: [&str; 3] = ["json_each", "SCAN due", "CONSTANT ROW"];
@@ -13,7 +13,7 @@ const NO_TABLES: [&str; 3] = ["json_each", "SCAN due", "CONSTANT ROW"];
 /// How the database would answer, one line for each step.
 async fn plan(sql: &'static str) -> Vec<String> {
     let mut db = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-    MIGRATIONS.run_direct(None, &mut db, false).await.unwrap();
+    migrations::sqlite().run_direct(None, &mut db, false).await.unwrap();
     let rows = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).fetch_all(&mut db).await.unwrap();
     rows.iter().map(|row| row.get::<String, _>("detail")).collect()
 }

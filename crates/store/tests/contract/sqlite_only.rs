@@ -329,7 +329,7 @@ async fn the_views_show_messages_agents_executions_and_usage() {
 #[tokio::test]
 async fn a_database_from_before_letters_and_operations_is_brought_up_to_date() {
     let folder = TempDir::new().unwrap();
-    let all = sqlx::migrate!("../../migrations/sqlite");
+    let all = Migrator::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/sqlite"))).await.unwrap();
     let early = all.iter().filter(|migration| migration.version <= 3).cloned().collect();
     let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
     let mut db = create(folder.path()).await;
