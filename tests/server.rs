@@ -64,7 +64,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("the binary starts");
-        let mut server = Self { child, place, url: String::new(), http: reqwest::Client::new() };
+        let mut server = Self { child, place, url: String::new(), http: annie_llm::http_client().build().unwrap() };
         server.url = eventually("the server is ready", async || {
             let said: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
             said["url"].as_str().map(str::to_owned)

@@ -67,7 +67,7 @@ impl Server {
             let _ = stopped.await;
         }));
         let chaos = ChaosClient::new(Channel::from_shared(url.clone()).unwrap().connect_lazy());
-        let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+        let client = annie_llm::http_client().no_proxy().timeout(PATIENCE).build().unwrap();
         Self { url, client, chaos, stop: Some(stop), running, assembled, auth, sent: 0, _folder: folder }
     }
 

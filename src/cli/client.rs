@@ -74,7 +74,7 @@ impl Client {
     /// # Errors
     /// If TLS cannot be set up.
     pub fn new(url: &str, key: Option<Secret>) -> Result<Self, Failure> {
-        let http = reqwest::Client::builder()
+        let http = annie_llm::http_client()
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .redirect(reqwest::redirect::Policy::none())

@@ -127,7 +127,7 @@ async fn people(plan: &Plan, mut site: Site, database: Database) -> (Nemesis, Ar
         client,
         user: user.to_owned(),
         key: key.to_owned(),
-        http: reqwest::Client::new(),
+        http: annie_llm::http_client().build().unwrap(),
         around: around.clone(),
     };
     let mut clients = Vec::new();

@@ -59,7 +59,7 @@ impl Site {
             child: None,
             guards: 0,
             url: watch::channel(String::new()).0,
-            http: reqwest::Client::new(),
+            http: annie_llm::http_client().build().unwrap(),
             admin: String::new(),
             keys: BTreeMap::new(),
         };

@@ -27,6 +27,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("utoipa*", &[""]),
     ("clap*", &[""]),
     ("reqwest", &["", "crates/llm", "crates/skillkit"]),
+    ("rustls", &["crates/llm"]),
     ("ractor*", &["actors"]),
     ("notify", &["crates/skillkit"]),
     ("cap-std", &["crates/skillkit"]),

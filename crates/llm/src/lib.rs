@@ -12,6 +12,7 @@ pub mod offline;
 mod repair;
 mod secret;
 mod server_facts;
+mod transport;
 mod wire;
 
 pub use client::{Offer, OpenAiModel};
@@ -20,3 +21,4 @@ pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
 pub use offline::OfflinePlanner;
 pub use secret::Secret;
+pub use transport::http_client;

@@ -193,7 +193,7 @@ fn chosen(name: &str, is_own: bool) -> Result<Vec<&'static Scenario>, Failure> {
 async fn play(target: &Target, scenario: &'static Scenario, seed: u64, wish: &Run) -> Result<Report, Failure> {
     let from = Instant::now();
     let prefix = format!("{}-{}", scenario.name, system::env().uuid().simple());
-    let http = reqwest::Client::builder().no_proxy().build();
+    let http = annie_llm::http_client().no_proxy().build();
     let load = Load {
         client: &target.client,
         http: http.map_err(|e| Failure::new(Exit::Failure, format!("cannot build the HTTP client: {e}")))?,

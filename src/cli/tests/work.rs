@@ -113,7 +113,7 @@ async fn the_queue_and_its_gate_are_shown_closed_and_opened() {
         assert!(desk.says(&["queue"]).await.contains("no task waits"));
         assert!(desk.says(&["gate", "show"]).await.contains("open"));
         let hold = serde_json::json!({"holder": "the command line", "ttl_ms": 60_000});
-        let client = reqwest::Client::new();
+        let client = annie_llm::http_client().build().unwrap();
         let held = client.post(format!("{}/api/v1/gate/hold", desk.url)).json(&hold).send().await.unwrap();
         assert!(held.status().is_success());
         assert!(desk.says(&["gate", "show"]).await.contains("closed"));

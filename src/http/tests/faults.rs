@@ -51,7 +51,7 @@ async fn a_store_that_cannot_be_read_is_our_fault_and_says_no_more() {
 #[tokio::test]
 async fn a_grpc_callers_deadline_is_kept() {
     let server = struck(|point| matches!(point, StorePoint::Read("tasks")), StoreFault::Hang).await;
-    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
     let request = client
         .post(format!("http://{}/annie.v1.Jobs/List", server.at))
         .header("content-type", "application/grpc")

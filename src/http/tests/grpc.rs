@@ -113,7 +113,7 @@ async fn refusals_are_statuses_with_details() {
 #[tokio::test]
 async fn what_is_no_message_is_the_callers_fault() {
     let server = Server::start(echo()).await;
-    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
     // A frame of two bytes that are no protobuf of any kind.
     let broken = [0, 0, 0, 0, 2, 0xff, 0xff];
     let request = client.post(format!("http://{}/annie.v1.Chat/Submit", server.at));

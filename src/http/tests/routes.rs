@@ -30,7 +30,7 @@ async fn knock(server: &Server, method: &str, path: &str, key: Option<&str>, bod
 }
 
 async fn knock_grpc(server: &Server, path: &str, key: Option<&str>) -> (u16, Value) {
-    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let client = annie_llm::http_client().no_proxy().http2_prior_knowledge().build().unwrap();
     let mut request = client
         .post(format!("http://{}{path}", server.at))
         .header("content-type", "application/grpc")

@@ -141,7 +141,7 @@ impl Server {
         running.spawn(serve(listener, state.clone(), async {
             let _ = stopped.await;
         }));
-        let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+        let client = annie_llm::http_client().no_proxy().timeout(PATIENCE).build().unwrap();
         Self { at, state, model, client, stop: Some(stop), running }
     }
 

@@ -33,6 +33,7 @@ use crate::{
     config::{ModelConfig, Profile},
     error::LlmError,
     repair::Names,
+    transport::http_client,
     wire::{
         self,
         assemble::Assembler,
@@ -340,7 +341,7 @@ fn hints(headers: &HeaderMap) -> Hints {
 
 fn http(config: &ModelConfig) -> Result<Client, LlmError> {
     let fail = |source| LlmError::Client { name: config.name.clone(), source };
-    let mut builder = Client::builder()
+    let mut builder = http_client()
         .user_agent(concat!("annie/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_millis(config.connect_ms_max))
         // A redirect would carry the key to wherever it points.
