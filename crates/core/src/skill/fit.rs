@@ -71,6 +71,17 @@ impl CallStyle {
         self.call(skill, &all)
     }
 
+    /// What a model is told to write: the right call in the form in which calls are made. A small model copies what it sees, so a
+    /// command stands in its block.
+    #[must_use]
+    pub fn instruction(self, skill: &SkillSpec, given: &Map<String, Value>) -> String {
+        let call = self.right_call(skill, given);
+        match self {
+            Self::Cmd => format!("Write this block:\n```cmd\n{call}\n```"),
+            Self::UseSkill | Self::Direct => format!("Call: {call}"),
+        }
+    }
+
     /// The whole error: what is wrong, and the call that would be right.
     #[must_use]
     pub fn error(self, skill: &SkillSpec, misfit: &Misfit) -> String {

@@ -224,7 +224,7 @@ impl Resolver<'_> {
         if given.keys().all(|key| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id)) {
             return Some(format!("{what} Ask which date is meant."));
         }
-        Some(format!("{what} Write: {}", self.run.style().right_call(skill, &given)))
+        Some(format!("{what} {}", self.run.style().instruction(skill, &given)))
     }
 
     /// What to do instead of guessing a number.

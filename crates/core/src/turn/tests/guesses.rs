@@ -76,7 +76,7 @@ fn date_that_nobody_named_is_answered_with_the_call_without_it() {
     assert!(ran(&w, "main").is_empty());
     let told = w.results().remove(0);
     assert!(
-        told.contains("the user named no date") && told.ends_with("Write: tasks.plan --title \"Buy stamps\""),
+        told.contains("the user named no date") && told.ends_with(":\n```cmd\ntasks.plan --title \"Buy stamps\"\n```"),
         "{told}"
     );
     w.replies(&cmd("tasks.plan --title \"Buy stamps\""), &[]);
