@@ -113,7 +113,8 @@ async fn say(server: &Server) -> String {
 /// Reads until the end of the turn or of the connection.
 async fn read_http(url: String, conversation: String, got: Got) {
     let url = format!("{url}/api/v1/conversations/{conversation}/stream");
-    let asked = annie_llm::http_client().build().unwrap().get(url).header("last-event-id", got.last().to_string()).send();
+    let asked =
+        annie_llm::http_client().build().unwrap().get(url).header("last-event-id", got.last().to_string()).send();
     let answer = asked.await.expect("a stream");
     assert_eq!(answer.status(), 200);
     let (mut bytes, mut text) = (answer.bytes_stream(), Vec::new());

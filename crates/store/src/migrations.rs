@@ -55,7 +55,11 @@ mod tests {
             let facts = |all: &Migrator| {
                 all.iter().map(|m| (m.version, m.description.to_string(), m.checksum.to_vec())).collect::<Vec<_>>()
             };
-            assert_eq!(facts(&embedded), facts(&on_disk), "{database}: list the file in crates/store/src/migrations.rs");
+            assert_eq!(
+                facts(&embedded),
+                facts(&on_disk),
+                "{database}: list the file in crates/store/src/migrations.rs"
+            );
         }
     }
 }

@@ -43,9 +43,9 @@ use wakeups::Wakeups;
 pub(crate) use texts::{kept, shown};
 
 use crate::{
-    migrations,
     PostgresAddress, PostgresOptions,
     admission::Head,
+    migrations,
     sql::{CLAIM, Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
 };
 

@@ -44,8 +44,8 @@ pub use folder::FolderLock;
 use folder::private_file;
 
 use crate::{
-    migrations,
     admission::Head,
+    migrations,
     sql::{CLAIM, Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
 };
 
