@@ -44,7 +44,8 @@ impl Outcomes {
     }
 
     pub fn failed(&mut self, kind: ModelErrorKind, detail: &str, now: Micros) -> Option<Change> {
-        if kind.is_about_request() {
+        // A server also says with an invalid request that it does not know the model, and then no round will be answered.
+        if kind.is_about_request() && kind != ModelErrorKind::InvalidRequest {
             return self.answered();
         }
         // The rate window says when the backend takes rounds again.
@@ -108,16 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_count_a_refused_request_as_an_answer() {
+    fn outcomes_count_a_refused_request_as_an_answer_but_for_one_that_may_mean_an_unknown_model() {
         let mut outcomes = Outcomes::default();
-        for kind in [
-            ModelErrorKind::Overflow,
-            ModelErrorKind::Content,
-            ModelErrorKind::InvalidRequest,
-            ModelErrorKind::ToolsUnsupported,
-        ] {
+        for kind in [ModelErrorKind::Overflow, ModelErrorKind::Content, ModelErrorKind::ToolsUnsupported] {
             assert_eq!(outcomes.failed(kind, "x", Micros(1)), None);
             assert!(!outcomes.is_failing());
         }
+        assert!(outcomes.failed(ModelErrorKind::InvalidRequest, "no such model", Micros(1)).is_some());
+        assert!(outcomes.is_failing());
     }
 }
