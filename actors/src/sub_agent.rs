@@ -157,7 +157,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             };
             match effects.take(turn, calls, replied) {
                 Ok(body) => store(ctx, state, body).await,
-                Err(mut changed) => {
+                Err(changed) => {
                     let id = DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round);
                     let me = ctx.me();
                     // Its time is counted.
@@ -165,7 +165,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     done.ran_ms = 0;
                     state.tasks.spawn(id, async move {
                         // It also ends if the Engine is gone, and then this agent is too.
-                        let _ = changed.changed().await;
+                        let _ = changed.await;
                         me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
                     });
                     Ok(())
