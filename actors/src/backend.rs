@@ -99,7 +99,7 @@ impl Node for BackendNode {
     const MAILBOX_MAX: usize = 100;
 
     fn init(ctx: &Context<Self>, args: BackendArgs) -> Result<BackendState, NodeError> {
-        let (work, asking) = (Tasks::of(ctx.cell()), Tasks::of(ctx.cell()));
+        let (work, asking) = (Tasks::of(ctx.branch()), Tasks::of(ctx.branch()));
         Ok(BackendState { args, work, asking, failures: 0, checks: 0, checked_at: None, last_error: None })
     }
 
@@ -236,7 +236,7 @@ impl Node for Backends {
     fn init(ctx: &Context<Self>, backends: Vec<BackendArgs>) -> Result<BackendsState, NodeError> {
         let seat = |args: BackendArgs| (args.name.clone(), Seat { args, cell: None, budget: Budget::new(BUDGET) });
         let seats = backends.into_iter().map(seat).collect();
-        Ok(BackendsState { seats, cells: HashMap::new(), waits: Tasks::of(ctx.cell()) })
+        Ok(BackendsState { seats, cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut BackendsState) -> Result<(), NodeError> {

@@ -255,7 +255,7 @@ impl Node for Conversations {
             quarantine: BTreeMap::new(),
             room: Room::default(),
             watch: Watch::default(),
-            tasks: Tasks::of(ctx.cell()),
+            tasks: Tasks::of(ctx.branch()),
             look_again: false,
             strays_at: None,
             booted: false,

@@ -72,7 +72,7 @@ impl Node for Expiry {
     const KIND: &'static str = "expiry";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<ExpiryState, NodeError> {
-        Ok(ExpiryState { wiring, lookout: Lookout::of(ctx.cell()), expired: 0 })
+        Ok(ExpiryState { wiring, lookout: Lookout::of(ctx.branch()), expired: 0 })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ExpiryState) -> Result<(), NodeError> {

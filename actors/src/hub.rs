@@ -1,7 +1,7 @@
 //! Live events for streams: what was just stored, and drafts. Bounded: who falls behind misses nothing, because a stream
 //! notices the gap and reads the log (see [`crate::kernel`]).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use annie_core::{
     event::{Event, Scope},
@@ -45,6 +45,13 @@ impl Topic {
     }
 }
 
+/// The keys of a map in their own order: listeners are woken in the same order in every run of a seed.
+fn sorted_keys<K: Clone + Eq + Hash + Ord, V>(map: &DashMap<K, V>) -> Vec<K> {
+    let mut keys: Vec<K> = map.iter().map(|entry| entry.key().clone()).collect();
+    keys.sort_unstable();
+    keys
+}
+
 /// One channel per conversation that somebody listens to, and one per user who wants to be notified.
 #[derive(Default)]
 pub struct Hub {
@@ -73,17 +80,13 @@ impl Hub {
 
     /// Whoever was to tell died in between: everybody reads the log.
     pub fn unsure(&self) {
-        for topic in &self.topics {
-            // Nobody may listen any more.
-            let _ = topic.live.send(Live::Unsure);
-        }
+        self.unsure_of(|_| true);
     }
 
     /// Something may be stored in these that nobody here was told of: who listens reads the log.
     pub fn unsure_of(&self, is_meant: impl Fn(ConversationId) -> bool) {
-        for topic in self.topics.iter().filter(|topic| is_meant(*topic.key())) {
-            // Nobody may listen any more.
-            let _ = topic.live.send(Live::Unsure);
+        for conversation in sorted_keys(&self.topics).into_iter().filter(|conversation| is_meant(*conversation)) {
+            self.publish(conversation, Live::Unsure);
         }
     }
 
@@ -126,8 +129,8 @@ impl Hub {
 
     /// There may be notifications that nobody was told of: everybody looks.
     pub fn unsure_of_notices(&self) {
-        for topic in &self.users {
-            topic.send_modify(|changes| *changes += 1);
+        for user in sorted_keys(&self.users) {
+            self.announce_notice(&user);
         }
     }
 

@@ -83,7 +83,7 @@ impl Node for DeadLetters {
     const KIND: &'static str = "letters";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<LettersState, NodeError> {
-        Ok(LettersState { wiring, lookout: Lookout::of(ctx.cell()), waiting: 0, retried: 0, archived: 0 })
+        Ok(LettersState { wiring, lookout: Lookout::of(ctx.branch()), waiting: 0, retried: 0, archived: 0 })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut LettersState) -> Result<(), NodeError> {

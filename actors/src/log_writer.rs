@@ -149,7 +149,7 @@ impl Node for LogWriter {
     const MAILBOX_MAX: usize = 100_000;
 
     fn init(ctx: &Context<Self>, args: LogArgs) -> Result<LogState, NodeError> {
-        let (commit, late) = (Tasks::of(ctx.cell()), late::Late::of(ctx.cell()));
+        let (commit, late) = (Tasks::of(ctx.branch()), late::Late::of(ctx.branch()));
         Ok(LogState { args, waiting: Vec::new(), commit, late, commits: 0, appends: 0 })
     }
 

@@ -3,8 +3,8 @@
 
 use std::{collections::HashSet, fmt::Display, future::Future, hash::Hash, time::Duration};
 
+use crate::observe::Branch;
 use annie_core::time::Micros;
-use ractor::ActorCell;
 use serde_json::{Value, json};
 
 use crate::tasks::{Tasks, caught};
@@ -38,7 +38,7 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     /// Nothing is due.
-    pub fn of(owner: ActorCell) -> Self {
+    pub fn of(owner: Branch) -> Self {
         Self { tasks: Tasks::of(owner), next_at: None, set_to: None, failures: 0 }
     }
 

@@ -89,7 +89,7 @@ impl Node for Notifier {
     const KIND: &'static str = "notifier";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<NotifyState, NodeError> {
-        let (lookout, sweep) = (Lookout::of(ctx.cell()), Tasks::of(ctx.cell()));
+        let (lookout, sweep) = (Lookout::of(ctx.branch()), Tasks::of(ctx.branch()));
         Ok(NotifyState { wiring, lookout, heard: HashSet::new(), sweep, delivered: 0, notified: 0 })
     }
 

@@ -81,7 +81,7 @@ impl Node for Services {
     const KIND: &'static str = "services";
 
     fn init(ctx: &Context<Self>, list: Arc<ServiceList>) -> Result<ServicesState, NodeError> {
-        Ok(ServicesState { list, seats: BTreeMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.cell()) })
+        Ok(ServicesState { list, seats: BTreeMap::new(), cells: HashMap::new(), waits: Tasks::of(ctx.branch()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut ServicesState) -> Result<(), NodeError> {
@@ -195,7 +195,7 @@ impl Node for Service {
     const KIND: &'static str = "service";
 
     fn init(ctx: &Context<Self>, make: MakeService) -> Result<Self::State, NodeError> {
-        Ok((make, Tasks::of(ctx.cell())))
+        Ok((make, Tasks::of(ctx.branch())))
     }
 
     async fn ready(ctx: &Context<Self>, (make, running): &mut Self::State) -> Result<(), NodeError> {

@@ -99,7 +99,7 @@ impl Node for SubAgent {
     const MAILBOX_MAX: usize = 1_000;
 
     fn init(ctx: &Context<Self>, args: SubAgentArgs) -> Result<SubAgentState, NodeError> {
-        Ok(SubAgentState { args, tasks: Tasks::of(ctx.cell()), used_ms: 0, finished: false })
+        Ok(SubAgentState { args, tasks: Tasks::of(ctx.branch()), used_ms: 0, finished: false })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {

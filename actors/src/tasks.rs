@@ -4,15 +4,15 @@
 
 use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe};
 
+use crate::observe::Branch;
 use futures_util::FutureExt;
-use ractor::ActorCell;
 use tokio::task::JoinHandle;
 
 use crate::fixed::FixedMap;
 
 /// The tasks of one actor, by what they are for.
 pub struct Tasks<K> {
-    owner: ActorCell,
+    owner: Branch,
     running: FixedMap<K, Running>,
 }
 
@@ -26,7 +26,7 @@ impl Drop for Running {
 
 impl<K: Eq + Hash> Tasks<K> {
     /// No tasks yet, of this actor.
-    pub fn of(owner: ActorCell) -> Self {
+    pub fn of(owner: Branch) -> Self {
         Self { owner, running: FixedMap::default() }
     }
 
@@ -45,7 +45,7 @@ impl<K: Eq + Hash> Tasks<K> {
         let owner = self.owner.clone();
         let guarded = async move {
             if let Err(panic) = caught(work).await {
-                tracing::error!(actor = ?owner.get_id(), panic, "a task broke down, and its actor ends with it");
+                tracing::error!(actor = ?owner.cell.get_id(), panic, "a task broke down, and its actor ends with it");
                 note();
                 owner.kill();
             }

@@ -60,6 +60,6 @@ fn look(system: &System, env: &Env, limit_ms: u64) {
         let message = *entry.meter.current.lock();
         tracing::error!(%path, message, limit_ms, "the handler is stuck, killing the actor");
         metrics::counter!("annie_actors_stuck_total", "kind" => entry.kind).increment(1);
-        entry.cell.kill();
+        entry.kill();
     }
 }

@@ -76,7 +76,7 @@ impl Node for Breakers {
     const KIND: &'static str = "breakers";
 
     fn init(ctx: &Context<Self>, wiring: Arc<Wiring>) -> Result<BreakersState, NodeError> {
-        let looking = Tasks::of(ctx.cell());
+        let looking = Tasks::of(ctx.branch());
         Ok(BreakersState { wiring, seats: BTreeMap::new(), cells: HashMap::new(), looking })
     }
 

@@ -156,13 +156,13 @@ impl Node for CircuitBreaker {
         Ok(BreakerActorState {
             args,
             row: None,
-            reading: Tasks::of(ctx.cell()),
+            reading: Tasks::of(ctx.branch()),
             waiting: Vec::new(),
             is_to_close: false,
-            runs: Tasks::of(ctx.cell()),
+            runs: Tasks::of(ctx.branch()),
             next_run: 0,
             probe: None,
-            keeping: Tasks::of(ctx.cell()),
+            keeping: Tasks::of(ctx.branch()),
             dirty: false,
         })
     }

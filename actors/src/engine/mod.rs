@@ -275,7 +275,7 @@ impl Node for Engine {
             blamed: args.blamed,
             at_work: args.at_work,
             epoch: Epoch(0),
-            tasks: Tasks::of(ctx.cell()),
+            tasks: Tasks::of(ctx.branch()),
             agents: BTreeMap::new(),
             effects: BTreeMap::new(),
             asked: BTreeMap::new(),

@@ -135,8 +135,8 @@ impl Kernel {
         let (tell, ended) = watch::channel(None);
         let args = RootArgs { tree: tree(&wiring, order), ended: Arc::new(tell) };
         let started = crate::observe::spawn::<Root>(&system, root, args, None).await;
-        let addr = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
-        let kernel = Self { wiring, system, root: addr.cell, ended, draining: Arc::new(AtomicBool::new(false)) };
+        let (_, root) = started.map_err(|e| KernelError::Unavailable(e.to_string()))?;
+        let kernel = Self { wiring, system, root, ended, draining: Arc::new(AtomicBool::new(false)) };
         if let Err(e) = kernel.wait_until_up().await {
             // Nobody gets a handle to stop what did come up.
             kernel.crash().await;
@@ -191,14 +191,14 @@ impl Kernel {
     /// Ends the tree in good order within 25 s, then closes the store. What is open goes on after the next start.
     pub async fn stop(&self) {
         self.drain();
-        stop_child(&self.root, Duration::from_secs(25)).await;
+        stop_child(&self.root.cell, Duration::from_secs(25)).await;
         self.wiring.store.close().await;
     }
 
     /// Ends everything at once, as a power cut would, for tests: nothing is told, nothing is closed.
     pub async fn crash(&self) {
         self.root.kill();
-        let _ = self.root.wait(Some(Duration::from_secs(5))).await;
+        let _ = self.root.cell.wait(Some(Duration::from_secs(5))).await;
     }
 
     /// Waits until the kernel has ended, and says why.

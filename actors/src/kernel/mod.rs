@@ -97,7 +97,7 @@ impl From<LogError> for KernelError {
 pub struct Kernel {
     pub(crate) wiring: Arc<Wiring>,
     pub(crate) system: Arc<crate::observe::System>,
-    pub(crate) root: ractor::ActorCell,
+    pub(crate) root: crate::observe::Branch,
     pub(crate) ended: watch::Receiver<Option<StopReason>>,
     pub(crate) draining: Arc<std::sync::atomic::AtomicBool>,
 }

@@ -97,7 +97,7 @@ impl Kernel {
         entry.meter.is_asked_to_end.store(true, Relaxed);
         match operation {
             Operation::Kill => {
-                entry.cell.kill();
+                entry.kill();
                 // It may block its thread: then it ends when it can.
                 let _ = entry.cell.wait(Some(wait)).await;
             }

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use crate::observe::Branch;
 use annie_core::ids::ConversationId;
-use ractor::ActorCell;
 
 use super::{LogArgs, LogMsg, tell_all_keepers};
 use crate::{conversations::ConversationsMsg, observe::Addr, tasks::Tasks};
@@ -26,7 +26,7 @@ pub(super) struct Late {
 
 impl Late {
     /// Nothing is.
-    pub fn of(owner: ActorCell) -> Self {
+    pub fn of(owner: Branch) -> Self {
         Self { named: BTreeMap::new(), everything: 0, timer: Tasks::of(owner) }
     }
 

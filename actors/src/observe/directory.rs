@@ -23,6 +23,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::branch::Children;
+
 /// Where an actor stands in the tree: `/conversations/engine:conv_…/agent:search`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
@@ -159,12 +161,21 @@ type Ask = Arc<dyn Fn(oneshot::Sender<Value>) -> Option<()> + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub cell: ActorCell,
+    pub children: Children,
     pub kind: &'static str,
     pub incarnation: Incarnation,
     pub meter: Arc<Meter>,
     pub started_at: Micros,
     pub mailbox_max: usize,
     pub ask: Ask,
+}
+
+impl Entry {
+    /// Kills the actor and everything below it.
+    pub fn kill(&self) {
+        self.cell.kill();
+        self.children.kill();
+    }
 }
 
 /// An actor as operators see it.
@@ -311,16 +322,19 @@ impl Directory {
         all
     }
 
-    /// Actors whose current handler has run for longer than this, not counting those that wait with a limit of their own.
+    /// Actors whose current handler has run for longer than this, sorted by path; not counting those that wait with a limit of their own.
     pub(crate) fn stuck(&self, now_us: u64, limit_us: u64) -> Vec<(Path, Entry)> {
-        self.entries
+        let mut stuck: Vec<(Path, Entry)> = self
+            .entries
             .iter()
             .filter(|e| {
                 let since = e.meter.busy_since_us.load(Relaxed);
                 since > 0 && now_us.saturating_sub(since) > limit_us && !e.meter.waits.load(Relaxed)
             })
             .map(|e| (e.key().clone(), e.value().clone()))
-            .collect()
+            .collect();
+        stuck.sort_by(|(one, _), (other, _)| one.cmp(other));
+        stuck
     }
 }
 

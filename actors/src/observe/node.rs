@@ -1,7 +1,6 @@
 //! What an actor of the tree is, and the wrapper that runs it.
 
 use std::{
-    collections::HashMap,
     future::Future,
     marker::PhantomData,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -13,11 +12,11 @@ use annie_core::{
     ports::{Env, FaultAction},
     time::Micros,
 };
-use parking_lot::Mutex;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use serde_json::Value;
 
 use super::{
+    branch::{Branch, Children, KillsOnDrop},
     directory::{Crash, Directory, Entry, Mail, Meter, Path},
     envelope::{Addr, Depth, Envelope, Handle},
 };
@@ -118,12 +117,13 @@ pub struct Context<N: Node> {
     pub(crate) system: Arc<System>,
     cell: ActorCell,
     meter: Arc<Meter>,
-    children: Arc<Mutex<HashMap<ActorId, Life>>>,
+    children: Children,
     node: PhantomData<fn(N)>,
 }
 
 /// A life as its parent remembers it, for the record of its end.
-struct Life {
+pub(super) struct Life {
+    pub(super) branch: Branch,
     path: Path,
     kind: &'static str,
     incarnation: Incarnation,
@@ -169,8 +169,8 @@ impl<N: Node> Context<N> {
         }
     }
 
-    pub(crate) fn cell(&self) -> ActorCell {
-        self.cell.clone()
+    pub(crate) fn branch(&self) -> Branch {
+        Branch { cell: self.cell.clone(), children: self.children.clone() }
     }
 
     /// The same life seen as another node: for one that is made of another.
@@ -192,9 +192,9 @@ impl<N: Node> Context<N> {
     /// If its `init` fails or panics.
     pub async fn spawn<C: Node>(&self, segment: &str, args: C::Args) -> Result<Addr<C::Msg>, StartError> {
         let path = self.path.child(segment);
-        let addr = spawn::<C>(&self.system, path.clone(), args, Some(self.cell())).await?;
-        let life = Life { path, kind: C::KIND, incarnation: addr.incarnation, meter: addr.meter.clone() };
-        self.children.lock().insert(addr.cell.get_id(), life);
+        let (addr, branch) = spawn::<C>(&self.system, path.clone(), args, Some(self.cell.clone())).await?;
+        let life = Life { branch, path, kind: C::KIND, incarnation: addr.incarnation, meter: addr.meter.clone() };
+        self.children.insert(addr.cell.get_id(), life);
         Ok(addr)
     }
 
@@ -220,18 +220,20 @@ pub(crate) async fn spawn<C: Node>(
     path: Path,
     args: C::Args,
     parent: Option<ActorCell>,
-) -> Result<Addr<C::Msg>, StartError> {
+) -> Result<(Addr<C::Msg>, Branch), StartError> {
     let incarnation = system.directory.next_incarnation();
     let mail = system.env.faults.clone().map(|faults| Mail { faults, kind: C::KIND, path: path.clone() });
     let meter = Directory::new_meter(mail);
-    let start = Start { system: system.clone(), path: path.clone(), incarnation, meter: meter.clone(), args };
+    let children = Children::default();
+    let below = children.clone();
+    let start = Start { system: system.clone(), path: path.clone(), incarnation, meter: meter.clone(), children, args };
     let started = match parent {
         Some(parent) => Actor::spawn_linked(None, Observed::<C>(PhantomData), start, parent).await,
         None => Actor::spawn(None, Observed::<C>(PhantomData), start).await,
     };
     let (actor, _task) = started.map_err(|e| StartError { path, why: e.to_string() })?;
     let addr = Addr { cell: actor.get_cell(), meter, mailbox_max: C::MAILBOX_MAX, incarnation, message: PhantomData };
-    Ok(addr)
+    Ok((addr, Branch { cell: actor.get_cell(), children: below }))
 }
 
 /// An actor: what it starts from, what it hears, what it keeps.
@@ -301,6 +303,7 @@ pub struct Start<N: Node> {
     path: Path,
     incarnation: Incarnation,
     meter: Arc<Meter>,
+    children: Children,
     args: N::Args,
 }
 
@@ -319,10 +322,11 @@ impl<N: Node> Actor for Observed<N> {
     type Arguments = Start<N>;
 
     async fn pre_start(&self, me: ActorRef<Self::Msg>, start: Start<N>) -> Result<Running<N>, ActorProcessingErr> {
-        let Start { system, path, incarnation, meter, args } = start;
+        let Start { system, path, incarnation, meter, children, args } = start;
         let cell = me.get_cell();
         let entry = Entry {
             cell: cell.clone(),
+            children: children.clone(),
             kind: N::KIND,
             incarnation,
             meter: meter.clone(),
@@ -334,7 +338,7 @@ impl<N: Node> Actor for Observed<N> {
             }),
         };
         let registered = Registered { directory: system.directory.clone(), path: path.clone(), cell: cell.get_id() };
-        let ctx = Context { path, incarnation, system, cell, meter, children: Arc::default(), node: PhantomData };
+        let ctx = Context { path, incarnation, system, cell, meter, children, node: PhantomData };
         strike(&ctx, "init").await?;
         let state = N::init(&ctx, args)?;
         ctx.system.directory.insert(ctx.path.clone(), entry);
@@ -391,6 +395,7 @@ impl<N: Node> Actor for Observed<N> {
 
     async fn post_stop(&self, _me: ActorRef<Self::Msg>, running: &mut Running<N>) -> Result<(), ActorProcessingErr> {
         N::stopping(&running.ctx, &mut running.state).await;
+        running.ctx.children.kill();
         let Registered { directory, path, cell } = &running.registered;
         directory.remove(path, *cell);
         Ok(())
@@ -416,10 +421,19 @@ async fn handle_user<N: Node>(
     .await
 }
 
-async fn busy<N: Node, T>(ctx: &Context<N>, name: &'static str, work: impl Future<Output = T>) -> T {
+/// Runs a handler under its name. If the handler fails, panics or is cut short, the actor ends, and its children with it.
+async fn busy<N: Node>(
+    ctx: &Context<N>,
+    name: &'static str,
+    work: impl Future<Output = Result<(), NodeError>>,
+) -> Result<(), NodeError> {
+    let ends_with_it = KillsOnDrop::new(ctx.children.clone());
     ctx.meter.begin(name, ctx.env().clock.monotonic_us());
     let out = work.await;
     ctx.meter.end(ctx.env().clock.monotonic_us());
+    if out.is_ok() {
+        ends_with_it.disarm();
+    }
     out
 }
 
@@ -441,7 +455,7 @@ fn failed(error: &ActorProcessingErr) -> EndKind {
 
 fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> ChildEnded {
     let id = cell.get_id();
-    let life = ctx.children.lock().remove(&id);
+    let life = ctx.children.remove(id);
     let is_asked = life.as_ref().is_some_and(|life| life.meter.is_asked_to_end.load(Relaxed));
     let kind = if kind == EndKind::Killed && is_asked { EndKind::Stopped } else { kind };
     let reason = match &kind {
@@ -449,7 +463,7 @@ fn note_end<N: Node>(ctx: &Context<N>, cell: &ActorCell, kind: EndKind) -> Child
         EndKind::Killed => Some("killed".to_owned()),
         EndKind::Failed(error) | EndKind::Deprived(error) => Some(error.clone()),
     };
-    if let Some(Life { path, kind, incarnation, meter }) = life {
+    if let Some(Life { path, kind, incarnation, meter, .. }) = life {
         // A killed life's state is dropped only after this, and its successor may be started before.
         ctx.system.directory.remove(&path, id);
         if let Some(reason) = reason {

@@ -48,7 +48,7 @@ impl Node for Idler {
     const MAILBOX_MAX: usize = 1;
 
     fn init(ctx: &Context<Self>, (): ()) -> Result<Tasks<()>, NodeError> {
-        Ok(Tasks::of(ctx.cell()))
+        Ok(Tasks::of(ctx.branch()))
     }
 
     async fn handle(_ctx: &Context<Self>, tasks: &mut Tasks<()>, msg: IdlerMsg) -> Result<(), NodeError> {
@@ -74,7 +74,7 @@ async fn idler_with(faults: Arc<dyn Faults>) -> Addr<IdlerMsg> {
     let mut env = env(1);
     env.faults = Some(faults);
     let system = Arc::new(System { env, directory: Arc::new(Directory::new()) });
-    spawn::<Idler>(&system, Path::root().child("idler"), (), None).await.expect("it starts")
+    spawn::<Idler>(&system, Path::root().child("idler"), (), None).await.expect("it starts").0
 }
 
 #[tokio::test]
@@ -134,4 +134,119 @@ async fn a_hint_arrives_twice_or_late_if_a_fault_says_so_and_a_request_does_not(
         got.push(n);
     }
     assert_eq!(got, [2, 2, 3, 1], "the second came twice, and the first was overtaken");
+}
+
+/// How a parent ends.
+#[derive(Debug, Clone, Copy)]
+enum EndsBy {
+    Stop,
+    Failure,
+    Panic,
+    Kill,
+}
+
+impl Named for EndsBy {
+    fn name(&self) -> &'static str {
+        "EndsBy"
+    }
+}
+
+/// Says its number when its state is dropped.
+struct Child;
+
+struct TellsItsEnd(u32, UnboundedSender<u32>);
+
+impl Drop for TellsItsEnd {
+    fn drop(&mut self) {
+        // The test may have ended.
+        let _ = self.1.send(self.0);
+    }
+}
+
+impl Node for Child {
+    type Msg = IdlerMsg;
+    type Args = TellsItsEnd;
+    type State = TellsItsEnd;
+    const KIND: &'static str = "child";
+
+    fn init(_ctx: &Context<Self>, args: TellsItsEnd) -> Result<TellsItsEnd, NodeError> {
+        Ok(args)
+    }
+
+    async fn handle(_ctx: &Context<Self>, _state: &mut TellsItsEnd, _msg: IdlerMsg) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn view(_state: &TellsItsEnd) -> Value {
+        json!({})
+    }
+}
+
+struct Parent;
+
+const CHILDREN: u32 = 8;
+
+impl Node for Parent {
+    type Msg = EndsBy;
+    type Args = UnboundedSender<u32>;
+    type State = UnboundedSender<u32>;
+    const KIND: &'static str = "parent";
+
+    fn init(_ctx: &Context<Self>, ends: UnboundedSender<u32>) -> Result<UnboundedSender<u32>, NodeError> {
+        Ok(ends)
+    }
+
+    async fn ready(ctx: &Context<Self>, ends: &mut UnboundedSender<u32>) -> Result<(), NodeError> {
+        for n in 0..CHILDREN {
+            let child = TellsItsEnd(n, ends.clone());
+            ctx.spawn::<Child>(&format!("child:{n}"), child).await.map_err(|e| NodeError::new(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    async fn handle(ctx: &Context<Self>, _ends: &mut UnboundedSender<u32>, by: EndsBy) -> Result<(), NodeError> {
+        match by {
+            EndsBy::Stop => ctx.stop(),
+            EndsBy::Failure => return Err(NodeError::new("the parent fails")),
+            EndsBy::Panic => panic!("the parent panics"),
+            EndsBy::Kill => ctx.branch().kill(),
+        }
+        Ok(())
+    }
+
+    fn view(_ends: &UnboundedSender<u32>) -> Value {
+        json!({})
+    }
+}
+
+#[tokio::test]
+async fn children_of_an_actor_that_ends_are_ended_in_the_order_in_which_they_were_started() {
+    for by in [EndsBy::Stop, EndsBy::Failure, EndsBy::Panic, EndsBy::Kill] {
+        let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
+        let (ends, mut ended) = mpsc::unbounded_channel();
+        let (parent, _) = spawn::<Parent>(&system, Path::root().child("parent"), ends, None).await.expect("it starts");
+        parent.cast(by).expect("there is room");
+        let mut order = Vec::new();
+        while let Some(n) = ended.recv().await {
+            order.push(n);
+        }
+        assert_eq!(order, (0..CHILDREN).collect::<Vec<_>>(), "{by:?}");
+    }
+}
+
+#[tokio::test]
+async fn children_of_an_idle_actor_that_is_killed_are_ended_in_the_order_in_which_they_were_started() {
+    let system = Arc::new(System { env: env(1), directory: Arc::new(Directory::new()) });
+    let (ends, mut ended) = mpsc::unbounded_channel();
+    let path = Path::root().child("parent");
+    let _parent = spawn::<Parent>(&system, path.clone(), ends, None).await.expect("it starts");
+    while system.directory.len() < 1 + CHILDREN as usize {
+        tokio::task::yield_now().await;
+    }
+    system.directory.get(&path).expect("it runs").kill();
+    let mut order = Vec::new();
+    while let Some(n) = ended.recv().await {
+        order.push(n);
+    }
+    assert_eq!(order, (0..CHILDREN).collect::<Vec<_>>());
 }

@@ -287,7 +287,7 @@ impl Node for Scheduler {
             steers: Steers::default(),
             looks: Looks::default(),
             early: Vec::new(),
-            work: Tasks::of(ctx.cell()),
+            work: Tasks::of(ctx.branch()),
             timer_at: None,
             born_at: ctx.now(),
         })

@@ -101,7 +101,7 @@ impl Node for Supervisor {
 
     fn init(ctx: &Context<Self>, args: SupervisorArgs) -> Result<SupervisorState, NodeError> {
         let children = args.children.into_iter().map(|spec| Child { spec, cell: None, restarts: 0 }).collect();
-        Ok(SupervisorState { children, budget: Budget::new(args.budget), waits: Tasks::of(ctx.cell()) })
+        Ok(SupervisorState { children, budget: Budget::new(args.budget), waits: Tasks::of(ctx.branch()) })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SupervisorState) -> Result<(), NodeError> {
