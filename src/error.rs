@@ -197,13 +197,16 @@ pub struct Fault {
     pub retry_after_ms: Option<u64>,
     /// More facts, for programs.
     pub facts: Option<Box<Value>>,
+    /// The message of the request is stored, or may be: sent again without its id, it would be another message with effects
+    /// of its own.
+    pub is_stored: bool,
 }
 
 impl Fault {
     /// A refusal of this kind.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), field: None, retry_after_ms: None, facts: None }
+        Self { code, detail: detail.into(), field: None, retry_after_ms: None, facts: None, is_stored: false }
     }
 
     /// The request is wrong.
@@ -243,6 +246,14 @@ impl Fault {
     #[must_use]
     pub fn with_facts(mut self, facts: Value) -> Self {
         self.facts = Some(Box::new(facts));
+        self
+    }
+
+    /// Of a message that is stored, or may be. There is no time to come back then: a client would repeat the message.
+    #[must_use]
+    pub fn of_stored(mut self) -> Self {
+        self.is_stored = true;
+        self.retry_after_ms = None;
         self
     }
 

@@ -61,7 +61,7 @@ impl Feed {
     /// # Errors
     /// If the caller may not see it, or there is no place.
     pub async fn open(state: &AppState, caller: &Caller, wish: FeedWish) -> Result<Self, Fault> {
-        let scope = caller.scope();
+        let (scope, slot) = (caller.scope(), state.slot(caller)?);
         let ended = match wish.task {
             Some(task) => Self::has_ended(state, scope.clone(), wish.conversation, task).await?,
             None => false,
@@ -69,18 +69,16 @@ impl Feed {
         let row = state.kernel.conversation(scope.clone(), wish.conversation).await?;
         let reset = (wish.after > row.last_seq).then_some(row.last_seq);
         let follow = state.kernel.follow(scope, wish.conversation, reset.unwrap_or(wish.after)).await?;
-        let mut feed = Self::of(state, caller, follow, wish.task)?;
+        let mut feed = Self::of(state, caller, slot, follow, wish.task);
         feed.ends_at = ended.then_some(row.last_seq);
         feed.reset = reset;
         Ok(feed)
     }
 
-    /// Goes on with a follower.
-    ///
-    /// # Errors
-    /// If there is no place.
-    pub fn of(state: &AppState, caller: &Caller, follow: Follow, task: Option<TaskId>) -> Result<Self, Fault> {
-        Ok(Self {
+    /// Goes on with a follower in a place. Whoever stores a message to follow it takes the place before: for want of a place,
+    /// a stored message must not look like a refused one.
+    pub fn of(state: &AppState, caller: &Caller, slot: Slot, follow: Follow, task: Option<TaskId>) -> Self {
+        Self {
             follow,
             task,
             ends_at: None,
@@ -89,8 +87,8 @@ impl Feed {
             until: Instant::now() + Duration::from_millis(state.limits.stream_ms_max),
             over: false,
             access: Access::of(&state.auth, caller),
-            _slot: state.doors.slots.take(&caller.user, &state.limits)?,
-        })
+            _slot: slot,
+        }
     }
 
     async fn has_ended(

@@ -37,9 +37,10 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 pub(crate) use tree::{TreePage, actor_path};
 
 use crate::{
-    auth::{Auth, Rates},
+    auth::{Auth, Caller, Rates},
     boot::{NotesFolder, NotesProblem},
     chaos::Chaos,
+    error::Fault,
     grpc,
 };
 
@@ -104,6 +105,14 @@ impl AppState {
         Self { notes: Some(notes), ..self }
     }
 
+    /// A place for a stream or a waiting request of the caller.
+    ///
+    /// # Errors
+    /// If all places, or all of the caller's, are taken.
+    pub(crate) fn slot(&self, caller: &Caller) -> Result<Slot, Fault> {
+        self.doors.slots.take(&caller.user, &self.limits)
+    }
+
     /// What does not work, though messages are taken.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let notes = self.notes.as_ref().and_then(NotesFolder::problem);
@@ -119,6 +128,11 @@ impl Doors {
         }
         kernel.drain();
         self.closing.send_replace(true);
+    }
+
+    /// Whether the server is stopping: nothing new is taken.
+    pub fn is_closing(&self) -> bool {
+        *self.closing.borrow()
     }
 
     /// Whether the server is stopping, and a way to wait for it.

@@ -275,8 +275,9 @@ async fn wait_for(
     wait: Duration,
 ) -> Result<Option<Ending>, Fault> {
     let after = annie_core::ids::Seq(accepted.seq);
+    let slot = state.slot(caller)?;
     let follow = state.kernel.follow(caller.scope(), accepted.conversation_id, after).await?;
-    let mut feed = Feed::of(state, caller, follow, Some(accepted.task_id))?.at_most(wait);
+    let mut feed = Feed::of(state, caller, slot, follow, Some(accepted.task_id)).at_most(wait);
     Ok(feed.last().await?.and_then(|event| Ending::of(&event)))
 }
 

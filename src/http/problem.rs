@@ -87,8 +87,9 @@ pub fn dress(mut response: Response, dialect: Dialect, path: &str, request_id: &
     if fault.code == Code::Unauthenticated {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"annie\""));
     }
-    // OpenAI's libraries repeat what fails with 5xx: a turn that failed for good would run again as another one.
-    if dialect == Dialect::OpenAi && fault.code == Code::TurnFailed {
+    // OpenAI's libraries repeat 408, 409, 429 and 5xx by themselves and send no id with it: a message that is stored would be
+    // said again as another one, and its effects would happen again.
+    if dialect == Dialect::OpenAi && (fault.is_stored || fault.code == Code::TurnFailed) {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
     *response.body_mut() = Body::from(body.to_string());

@@ -1,7 +1,5 @@
 //! `POST /v1/chat/completions`: a message in, and its answer as one piece or as a stream.
 
-use std::time::Duration;
-
 use annie_core::message::ToolCall;
 use axum::{
     Json,
@@ -15,14 +13,9 @@ use super::{
     chunks::{Chunks, usage},
     request::{ChatRequest, Said, mode_of},
     thread,
-    turn::{Abandon, Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
+    turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
 };
-use crate::{
-    auth::Caller,
-    door::{AppState, Feed},
-    error::{Code, Fault},
-    http::extract::Body,
-};
+use crate::{auth::Caller, door::AppState, error::Fault, http::extract::Body};
 
 /// What every part of one completion says of itself.
 #[derive(Debug, Clone)]
@@ -58,27 +51,23 @@ pub async fn complete(
         created_s: state.kernel.now().0 / 1_000_000,
         model: request.model,
     };
+    let conversation = begun.conversation;
     let mut response = if request.stream == Some(true) {
         let with_usage = request.stream_options.and_then(|o| o.include_usage) == Some(true);
         // Of a repeat, drafts may have gone by: only the whole answer is sure. And only that was held against its form.
         let chunks = Chunks::new(label, begun.task, !begun.repeated && !is_formed, with_usage);
         streamed(begun.feed, chunks, begun.abandon)
     } else {
-        let feed = begun.feed.at_most(Duration::from_secs(state.limits.wait_s_max));
-        Json(whole(feed, &label, begun.abandon).await?).into_response()
+        let event = begun.end(&state).await?;
+        let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
+        Json(whole(&answer, &label)).into_response()
     };
-    name_conversation(&mut response, begun.conversation);
+    name_conversation(&mut response, conversation);
     Ok(response)
 }
 
 /// The answer in one piece.
-async fn whole(mut feed: Feed, label: &Label, mut abandon: Option<Abandon>) -> Result<Value, Fault> {
-    let Some(event) = feed.last().await? else {
-        let why = "the answer takes longer than may be waited for here; ask for a stream";
-        return Err(Fault::new(Code::DeadlineExceeded, why));
-    };
-    Abandon::disarm(&mut abandon);
-    let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
+fn whole(answer: &Answer<'_>, label: &Label) -> Value {
     let mut message = json!({ "role": "assistant", "content": answer.text, "refusal": null });
     if !answer.calls.is_empty() {
         message["tool_calls"] = answer.calls.iter().map(tool_call).collect();
@@ -86,11 +75,11 @@ async fn whole(mut feed: Feed, label: &Label, mut abandon: Option<Abandon>) -> R
             message["content"] = Value::Null;
         }
     }
-    Ok(json!({
+    json!({
         "id": label.id, "object": "chat.completion", "created": label.created_s, "model": label.model,
         "choices": [{ "index": 0, "message": message, "finish_reason": answer.finish_reason(), "logprobs": null }],
         "usage": answer.usage.map_or(Value::Null, usage),
-    }))
+    })
 }
 
 /// A call as a message holds it.

@@ -13,14 +13,10 @@ use serde_json::{Value, json};
 
 use super::{
     chat::{Label, tool_call},
-    turn::{Answer, Pieces, failed},
+    turn::{Answer, Pieces, cut_off, failed},
     writer::AnswerWriter,
 };
-use crate::{
-    door::FeedItem,
-    error::{Code, Fault},
-    http::problem::openai,
-};
+use crate::{door::FeedItem, error::Fault, http::problem::openai};
 
 /// The end of every stream that ended well.
 const DONE: &str = "[DONE]";
@@ -138,7 +134,7 @@ impl Pieces for Chunks {
                 Draft::Reasoning(text) => self.reasoning(text),
             },
             Ok(Some(FeedItem::Again) | None) => {
-                self.fail(&Fault::new(Code::Unavailable, "the stream was ended before the answer; ask again"));
+                self.fail(&cut_off(self.task));
             }
             Ok(Some(_)) => {}
             Err(fault) => self.fail(&fault),

@@ -1,11 +1,11 @@
 //! What completions and responses have in common: a turn that is begun for a client, and what it came to.
 
-use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
-use annie_actors::Kernel;
+use annie_actors::{Kernel, KernelError};
 use annie_core::{
     caller::CallerRequest,
-    event::{EventBody, Mode, Scope},
+    event::{Event, EventBody, Mode, Scope},
     ids::{ConversationId, TaskId, UserId},
     message::{Finish, ToolCall, Usage},
 };
@@ -48,12 +48,51 @@ pub struct Begun {
     pub conversation: ConversationId,
     /// The same request had come before.
     pub repeated: bool,
+    /// The client gave an id: the request may be repeated, and is answered by the same turn.
+    pub is_keyed: bool,
     pub feed: Feed,
     pub abandon: Option<Abandon>,
 }
 
+impl Begun {
+    /// Waits for the final event of the turn.
+    ///
+    /// # Errors
+    /// If the end could not be waited for. The message is stored by then, as each error says.
+    pub async fn end(self, state: &AppState) -> Result<Arc<Event>, Fault> {
+        let Self { task, conversation, is_keyed, feed, mut abandon, .. } = self;
+        let wait_s = state.limits.wait_s_max;
+        let mut feed = feed.at_most(Duration::from_secs(wait_s));
+        let of_stored = |fault: Fault| if is_keyed { fault } else { fault.of_stored() };
+        let Some(event) = feed.last().await.map_err(of_stored)? else {
+            let (code, why) = if state.doors.is_closing() {
+                (Code::Unavailable, "the server is stopping".to_owned())
+            } else {
+                (Code::DeadlineExceeded, format!("the answer takes longer than {wait_s} s; ask for a stream"))
+            };
+            let turn = if abandon.is_some() {
+                "the turn is being cancelled".to_owned()
+            } else {
+                format!("the turn goes on as {task} in {conversation}")
+            };
+            return Err(of_stored(Fault::new(code, format!("{why}; {turn}"))));
+        };
+        Abandon::disarm(&mut abandon);
+        Ok(event)
+    }
+}
+
+/// Why a stream ends before the answer, which its client can still read.
+pub fn cut_off(task: TaskId) -> Fault {
+    let why =
+        format!("the stream ended before the answer; the turn goes on as {task}: look there before you ask again");
+    Fault::new(Code::Unavailable, why).of_stored()
+}
+
 /// Takes the message in and follows it.
 pub async fn begin(state: &AppState, caller: Caller, headers: &HeaderMap, wish: TurnWish) -> Result<Begun, Fault> {
+    // Before the message is stored: its sender is told that there is no place, and sends it again.
+    let slot = state.slot(&caller)?;
     let is_nameless = wish.place.is_none();
     let preamble = if is_known(state, &caller, wish.place.as_ref()).await? { Vec::new() } else { wish.preamble };
     let message = Message {
@@ -69,11 +108,31 @@ pub async fn begin(state: &AppState, caller: Caller, headers: &HeaderMap, wish: 
     let mut submission = submission(state, &caller, "openai", message).await?;
     submission.stateless = wish.stateless;
     submission.request = Some(Box::new(wish.request)).filter(|request| **request != CallerRequest::default());
-    let (submitted, follow) = state.kernel.ask(submission).await?;
-    let abandon = is_nameless.then(|| Abandon::new(&state.kernel, caller.scope(), submitted.task));
-    let feed = Feed::of(state, &caller, follow, Some(submitted.task))?;
+    let is_keyed = submission.client_id.is_some();
+    if state.doors.is_closing() {
+        return Err(Fault::new(Code::Unavailable, "annie is shutting down").retry_in_ms(1_000));
+    }
+    let asked = state.kernel.ask(submission).await;
+    let (submitted, follow) = asked.map_err(|error| if is_keyed { error.into() } else { not_acknowledged(error) })?;
+    // With a key the client, or the repeat that follows the same turn already, comes for the answer.
+    let abandon = (is_nameless && !is_keyed).then(|| Abandon::new(&state.kernel, caller.scope(), submitted.task));
+    let feed = Feed::of(state, &caller, slot, follow, Some(submitted.task));
     let (task, conversation, repeated) = (submitted.task, submitted.conversation, submitted.repeated);
-    Ok(Begun { task, conversation, repeated, feed, abandon })
+    Ok(Begun { task, conversation, repeated, is_keyed, feed, abandon })
+}
+
+/// Why a message without an id was not acknowledged. An append that failed or was lost may be stored all the same, and
+/// without an id nobody can find out.
+fn not_acknowledged(error: KernelError) -> Fault {
+    let may_be_stored = matches!(error, KernelError::Unavailable(_) | KernelError::Store(_));
+    let mut fault = Fault::from(error);
+    if may_be_stored {
+        fault
+            .detail
+            .push_str("; the message may be stored all the same, and with an Idempotency-Key it could be repeated");
+        fault = fault.of_stored();
+    }
+    fault
 }
 
 /// Says in a header which conversation it was.
@@ -105,7 +164,7 @@ async fn is_known(state: &AppState, caller: &Caller, place: Option<&Where>) -> R
     };
     match state.kernel.conversation(caller.scope(), id).await {
         Ok(_) => Ok(true),
-        Err(annie_actors::KernelError::NotFound(_)) => Ok(false),
+        Err(KernelError::NotFound(_)) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -146,10 +205,10 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// A turn's visible failure as an error of the door.
+/// A turn's visible failure as an error of the door: its message is stored, and what it did until then is done.
 pub fn failed(body: &EventBody) -> Fault {
     let EventBody::Failed { code, text, .. } = body else {
-        return Fault::internal("a turn ended without a final event");
+        return Fault::internal("a turn ended without a final event").of_stored();
     };
     let kind = match code.as_str() {
         "context_overflow" => Code::ContextTooLong,
@@ -157,7 +216,7 @@ pub fn failed(body: &EventBody) -> Fault {
         "model_unavailable" | "model_timeout" => Code::Unavailable,
         _ => Code::TurnFailed,
     };
-    Fault::new(kind, text).with_facts(json!({ "error": code }))
+    Fault::new(kind, text).with_facts(json!({ "error": code })).of_stored()
 }
 
 /// What makes the pieces of a stream out of what a feed gives.
@@ -194,7 +253,8 @@ pub fn streamed(feed: Feed, pieces: impl Pieces, abandon: Option<Abandon>) -> Re
     response
 }
 
-/// Cancels the task of a request that nobody waits for any more: without a conversation nobody will ever read its answer.
+/// Cancels the task of a request that nobody waits for any more: without a conversation and without a key nobody will ever
+/// read its answer.
 pub struct Abandon {
     kernel: Kernel,
     scope: Scope,

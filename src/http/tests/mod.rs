@@ -7,6 +7,7 @@ mod jobs;
 mod letters;
 mod notifications;
 mod openai;
+mod openai_repeats;
 mod openai_tools;
 mod operate;
 mod operations;

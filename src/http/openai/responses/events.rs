@@ -11,15 +11,12 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        turn::{Answer, Pieces, failed},
+        turn::{Answer, Pieces, cut_off, failed},
         writer::AnswerWriter,
     },
     items::{Label, call, has_text, message, status_of, text_part, with_output},
 };
-use crate::{
-    door::FeedItem,
-    error::{Code, Fault},
-};
+use crate::{door::FeedItem, error::Fault};
 
 /// The events of one response.
 pub struct Events {
@@ -150,7 +147,7 @@ impl Pieces for Events {
                 self.text(text);
             }
             Ok(Some(FeedItem::Again) | None) => {
-                self.fail(&Fault::new(Code::Unavailable, "the stream was ended before the answer; ask again"));
+                self.fail(&cut_off(self.task));
             }
             Ok(Some(_)) => {}
             Err(fault) => self.fail(&fault),

@@ -7,8 +7,6 @@ mod items;
 mod previous;
 mod request;
 
-use std::time::Duration;
-
 use annie_core::caller::{CallerRequest, Thread};
 use axum::{
     Json,
@@ -26,12 +24,12 @@ use self::{
 use super::{
     request::{mode_of, newest},
     thread,
-    turn::{Abandon, Answer, Begun, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
+    turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
 };
 use crate::{
     auth::Caller,
     door::{AppState, Where},
-    error::{Code, Fault},
+    error::Fault,
     http::extract::Body,
 };
 
@@ -54,19 +52,13 @@ pub async fn create(
     let wish = wish(&request, previous, named)?;
     let begun = begin(&state, caller, &headers, TurnWish { stateless, mode, ..wish }).await?;
     let label = Label::new(&request, begun.task, state.kernel.now());
-    let Begun { task, conversation, repeated, feed, abandon } = begun;
+    let (task, conversation) = (begun.task, begun.conversation);
     let mut response = if request.stream == Some(true) {
         // Of a repeat, drafts may have gone by; and only a whole answer was held against its form.
-        let with_drafts = !repeated && !request.is_formed();
-        streamed(feed, Events::new(label, task, with_drafts), abandon)
+        let with_drafts = !begun.repeated && !request.is_formed();
+        streamed(begun.feed, Events::new(label, task, with_drafts), begun.abandon)
     } else {
-        let mut feed = feed.at_most(Duration::from_secs(state.limits.wait_s_max));
-        let Some(event) = feed.last().await? else {
-            let why = "the answer takes longer than may be waited for here; ask for a stream";
-            return Err(Fault::new(Code::DeadlineExceeded, why));
-        };
-        let mut abandon = abandon;
-        Abandon::disarm(&mut abandon);
+        let event = begun.end(&state).await?;
         let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
         Json(whole(&label, &answer)).into_response()
     };
