@@ -90,9 +90,31 @@ pub(super) enum Piece {
 enum Mode {
     Text,
     Think(&'static [&'static str]),
+    Tag(Tag),
     Header,
     Call { name: String, body: String },
     Over,
+}
+
+/// A beginning of thinking behind text of its line: thinking if its end comes, and else an answer that names the tag. What
+/// follows is held back until then.
+#[derive(Debug)]
+struct Tag {
+    marker: &'static str,
+    ends: &'static [&'static str],
+    body: String,
+    place: Place,
+}
+
+/// The last character, and whether the backticks of its line open a code span.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    last: Option<char>,
+    in_span: bool,
+    /// A beginning of thinking stands as text in the present code span.
+    opener_in_span: bool,
+    /// How the line begins.
+    line: String,
 }
 
 /// The state of one reply.
@@ -108,14 +130,12 @@ pub(super) struct Markup {
     held: Option<String>,
     /// Where in what is held thinking began with a marker of its own.
     began_in_held: Option<usize>,
-    /// The last character, and whether the backticks of its line open a code span.
-    last: Option<char>,
-    in_span: bool,
-    line: String,
+    place: Place,
     in_fence: bool,
-    /// A beginning of thinking stands as text in the present code span, or in the present fence.
-    opener_in_span: bool,
+    /// A beginning of thinking stands as text in the present fence.
     opener_in_fence: bool,
+    /// Ends of thinking that do not come any more.
+    missing: Vec<&'static [&'static str]>,
     has_thought: bool,
     has_text: bool,
     /// The first thing in the reply was the header of a harmony message.
@@ -140,12 +160,10 @@ impl Markup {
             tail: String::new(),
             held: if begins_thinking { Some(String::new()) } else { None },
             began_in_held: None,
-            last: None,
-            in_span: false,
-            line: String::new(),
+            place: Place { last: None, in_span: false, opener_in_span: false, line: String::new() },
             in_fence: false,
-            opener_in_span: false,
             opener_in_fence: false,
+            missing: Vec::new(),
             has_thought: false,
             has_text: false,
             began_with_header: None,
@@ -167,11 +185,15 @@ impl Markup {
     /// `is_cut` if the reply did not come to its own end: what was held then is thinking whose end is missing.
     pub fn finish(&mut self, is_cut: bool, out: &mut Vec<Piece>) {
         while self.step(true, out) {}
+        while let Mode::Tag(tag) = std::mem::replace(&mut self.mode, Mode::Text) {
+            self.has_no_end(tag, is_cut, out);
+            while self.step(true, out) {}
+        }
         self.took_tokens |= !self.tail.trim().is_empty();
         if let Some(mut held) = self.held.take() {
             let said = if is_cut { 0 } else { self.began_in_held.unwrap_or(held.len()) };
             let thought = held.split_off(said);
-            self.held_in_vain = !is_cut;
+            self.held_in_vain = !is_cut && !held.trim().is_empty();
             self.give(&held, out);
             if !thought.is_empty() {
                 self.took_thinking = true;
@@ -180,6 +202,26 @@ impl Markup {
         }
         if let Mode::Call { name, body } = std::mem::replace(&mut self.mode, Mode::Over) {
             self.calls.push((name, body));
+        }
+    }
+
+    /// The reply is over. What was named is text, and may name other tags; of a reply that was cut it is thinking.
+    fn has_no_end(&mut self, tag: Tag, is_cut: bool, out: &mut Vec<Piece>) {
+        if is_cut {
+            self.thought(tag.body, out);
+            return;
+        }
+        self.missing.push(tag.ends);
+        self.pending = tag.body;
+        self.at = 0;
+        self.place = tag.place;
+        self.say(tag.marker, out);
+    }
+
+    fn thought(&mut self, thought: String, out: &mut Vec<Piece>) {
+        (self.took_thinking, self.has_thought) = (true, true);
+        if !thought.is_empty() {
+            out.push(Piece::Thought(thought));
         }
     }
 
@@ -210,12 +252,22 @@ impl Markup {
                 let ends = *ends;
                 self.until(ends, is_last, |_, thought, out| out.push(Piece::Thought(thought)), out)
             }
+            Mode::Tag(tag) => {
+                let ends = tag.ends;
+                self.until(ends, is_last, |this, more, _| this.tag_grows(&more), out)
+            }
             Mode::Call { .. } => self.until(HARMONY_ENDS, is_last, |this, more, _| this.call_grows(&more), out),
             Mode::Header => self.header(is_last),
             Mode::Over => {
                 self.at = self.pending.len();
                 false
             }
+        }
+    }
+
+    fn tag_grows(&mut self, more: &str) {
+        if let Mode::Tag(tag) = &mut self.mode {
+            tag.body.push_str(more);
         }
     }
 
@@ -241,8 +293,10 @@ impl Markup {
             take(self, taken, out);
         }
         let Some(end) = end else { return false };
-        if let Mode::Call { name, body } = std::mem::replace(&mut self.mode, Mode::Text) {
-            self.calls.push((name, body));
+        match std::mem::replace(&mut self.mode, Mode::Text) {
+            Mode::Call { name, body } => self.calls.push((name, body)),
+            Mode::Tag(tag) => self.thought(tag.body, out),
+            _ => {}
         }
         if !matches!(end, "<|start|>" | "<|channel|>") {
             self.at += end.len();
@@ -255,9 +309,9 @@ impl Markup {
     /// of thinking that is quoted by itself, `</think>` between backticks, is none.
     fn end_of<'e>(&self, ends: &[&'e str], is_last: bool, may_quote: bool) -> (usize, Option<&'e str>) {
         let text = self.undecided();
-        let (mut in_span, mut seen) = (self.in_span, 0);
+        let (mut in_span, mut seen) = (self.place.in_span, 0);
         for (at, end) in occurrences(text, ends) {
-            in_span = span_after(in_span, text[..seen].chars().next_back().or(self.last), &text[seen..at]);
+            in_span = span_after(in_span, text[..seen].chars().next_back().or(self.place.last), &text[seen..at]);
             seen = at;
             let behind = &text[at + end.len()..];
             if may_quote && in_span && text[..at].ends_with('`') {
@@ -344,19 +398,19 @@ impl Markup {
         true
     }
 
-    fn act(&mut self, marker: &str, act: Act, out: &mut Vec<Piece>) {
-        let is_quoted = self.in_span && self.last == Some('`');
+    fn act(&mut self, marker: &'static str, act: Act, out: &mut Vec<Piece>) {
+        let is_quoted = self.place.in_span && self.place.last == Some('`');
         if !matches!(act, Act::Drop | Act::Tail) {
             self.began_with_header.get_or_insert(act == Act::Header && !is_quoted);
         }
         match act {
             Act::Think(_) if is_quoted || self.in_fence => {
-                self.opener_in_span = is_quoted;
+                self.place.opener_in_span = is_quoted;
                 self.opener_in_fence |= self.in_fence;
                 self.say(marker, out);
             }
             // An end of thinking is text where it is quoted, or where its beginning stands as text in the same code.
-            Act::EndThink if is_quoted || self.opener_in_span || (self.in_fence && self.opener_in_fence) => {
+            Act::EndThink if is_quoted || self.place.opener_in_span || (self.in_fence && self.opener_in_fence) => {
                 self.say(marker, out);
             }
             _ if is_quoted => self.say(marker, out),
@@ -365,6 +419,12 @@ impl Markup {
                 let begun = self.held.as_ref().map(String::len);
                 self.began_in_held = self.began_in_held.or(begun);
                 self.say(marker, out);
+            }
+            Act::Think(ends) if self.missing.contains(&ends) => self.say(marker, out),
+            Act::Think(ends) if !self.place.line.is_empty() => {
+                let place = self.place.clone();
+                self.mode = Mode::Tag(Tag { marker, ends, body: String::new(), place });
+                self.new_line();
             }
             Act::Think(ends) => {
                 self.held_in_vain |= self.held.take().is_some();
@@ -424,10 +484,10 @@ impl Markup {
     fn note(&mut self, text: &str) {
         for c in text.chars() {
             if c == '\n' {
-                self.line.clear();
-            } else if self.line.len() < 3 && !(self.line.is_empty() && c.is_whitespace()) {
-                self.line.push(c);
-                if self.line == "```" {
+                self.place.line.clear();
+            } else if self.place.line.len() < 3 && !(self.place.line.is_empty() && c.is_whitespace()) {
+                self.place.line.push(c);
+                if self.place.line == "```" {
                     self.in_fence = !self.in_fence;
                     self.opener_in_fence = false;
                 }
@@ -441,14 +501,14 @@ impl Markup {
 
     /// Follows code spans, in text and in thinking alike.
     fn follow(&mut self, text: &str) {
-        self.in_span = span_after(self.in_span, self.last, text);
-        self.opener_in_span &= !text.contains(['`', '\n']);
-        self.last = text.chars().next_back().or(self.last);
+        self.place.in_span = span_after(self.place.in_span, self.place.last, text);
+        self.place.opener_in_span &= !text.contains(['`', '\n']);
+        self.place.last = text.chars().next_back().or(self.place.last);
     }
 
     fn new_line(&mut self) {
-        (self.in_span, self.opener_in_span, self.last) = (false, false, None);
-        self.line.clear();
+        (self.place.in_span, self.place.opener_in_span, self.place.last) = (false, false, None);
+        self.place.line.clear();
     }
 
     fn put(&mut self, text: &str, out: &mut Vec<Piece>) {

@@ -104,7 +104,15 @@ fn answer_that_begins_with_a_closing_tag_streams() {
 #[test]
 fn work_on_a_reply_grows_with_its_length() {
     // Quadratic work on any of these takes minutes.
-    for text in ["<", "[", "<|start|>", "<think></think>", "`</think>`", "<|channel|>analysis<|message|><|end|>"] {
+    for text in [
+        "<",
+        "[",
+        "<|start|>",
+        "<think></think>",
+        "`</think>`",
+        "<|channel|>analysis<|message|><|end|>",
+        "a <think> [THINK] <thought> <reasoning> <seed:think> ◁think▷ ",
+    ] {
         let long = text.repeat(2_000_000 / text.len());
         let (_, _, whole, _) = read(&[long]);
         assert!(whole.calls.is_empty());
@@ -177,11 +185,23 @@ proptest! {
     }
 
     #[test]
+    fn answer_that_names_tags_is_shown_whole(
+        fragments in prop::collection::vec(
+            prop::sample::select(vec!["go on ", "<think>", "<thinking>", "[THINK]", "<thought>", "<reasoning>", "ž"]), 0..10),
+        cuts in prop::collection::vec(0_usize..400, 0..30),
+    ) {
+        let text = format!("Put {}", fragments.concat());
+        let (shown, thought, whole, _) = read(&pieces(&text, &cuts));
+        prop_assert_eq!((shown.as_str(), thought.as_str(), whole.text.as_str()), (text.as_str(), "", text.as_str()));
+    }
+
+    #[test]
     fn markers_are_never_shown(
         fragments in prop::collection::vec(fragment(), 0..10),
         cuts in prop::collection::vec(0_usize..400, 0..30),
     ) {
-        let text = fragments.concat();
+        // A beginning of thinking whose end never comes is one that the answer names.
+        let text = format!("{}\n</think>[/THINK]", fragments.concat());
         prop_assume!(!text.contains('`'));
         let (shown, _, whole, _) = read(&pieces(&text, &cuts));
         for marker in ["<think>", "</think>", "[THINK]", "<|im_end|>", "<|im_start|>", "<|channel|>", "<|end|>"] {

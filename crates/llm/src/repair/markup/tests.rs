@@ -48,6 +48,13 @@ fn thinking_is_told_from_text_however_the_reply_is_cut() {
         ("<think>I call `f`</think>Hi", "Hi", "I call `f`"),
         ("The `<think>` tag, then.</think>Hi", "Hi", "The `<think>` tag, then."),
         ("Say `x`<|im_end|>", "Say `x`", ""),
+        ("Put <reasoning> before it and go on.", "Put <reasoning> before it and go on.", ""),
+        ("Put <thinking> or [THINK] or <think>.\nSo.", "Put <thinking> or [THINK] or <think>.\nSo.", ""),
+        ("Put <thought> there.<|im_end|>", "Put <thought> there.", ""),
+        ("`a` <think> `b` or `<think>`.", "`a` <think> `b` or `<think>`.", ""),
+        ("Put <think> there.\n<think>hm</think>ok", "Put ok", " there.\n<think>hm"),
+        ("Put [THINK] there.\n<think>hm</think>ok", "Put [THINK] there.\nok", "hm"),
+        ("Put <thought> there.\n<think>never ended", "Put <thought> there.\n", "never ended"),
     ] {
         for chars in 1..=text.chars().count() {
             let (s, t, _) = read(text, chars, false);
@@ -95,6 +102,24 @@ fn text_that_was_held_in_vain_is_told_and_a_cut_reply_is_thinking() {
     markup.finish(true, &mut pieces);
     assert_eq!(pieces, [Piece::Thought("I think and th".to_owned())]);
     assert!(!markup.held_in_vain, "it may still be thinking");
+}
+
+#[test]
+fn reply_without_text_says_nothing_of_the_template() {
+    for text in ["", " \n"] {
+        let (_, _, markup) = read(text, 1, true);
+        assert!(!markup.held_in_vain, "{text:?}");
+    }
+}
+
+#[test]
+fn tag_in_an_answer_that_was_cut_is_thinking() {
+    let mut markup = Markup::new(false);
+    let mut pieces = Vec::new();
+    markup.push("Sure. <think>I think and th", &mut pieces);
+    markup.finish(true, &mut pieces);
+    assert_eq!(pieces, [Piece::Text("Sure. ".to_owned()), Piece::Thought("I think and th".to_owned())]);
+    assert!(markup.took_thinking);
 }
 
 #[test]
