@@ -5,6 +5,7 @@ mod backoff;
 mod describe;
 mod embed;
 mod read;
+mod thinking;
 
 use std::{
     collections::BTreeSet,
@@ -29,6 +30,7 @@ use reqwest::{
 };
 use tokio::time::Instant;
 
+use self::thinking::Drafts;
 use crate::{
     config::{ModelConfig, Profile},
     error::LlmError,
@@ -109,6 +111,7 @@ impl OpenAiModel {
         let mut assembler = Assembler::new(self.config(), &names, begins_thinking, drafts);
         let outcome = match tokio::time::timeout_at(by, self.exchange(body, &mut assembler)).await {
             Ok(outcome) => outcome,
+            Err(_) if assembler.is_whole() => Ok(()),
             Err(_) => {
                 let detail = format!("no whole reply within {} ms", self.config.call_ms_max);
                 Err(Failure::new(ModelErrorKind::Timeout, detail, false))
@@ -117,7 +120,7 @@ impl OpenAiModel {
         let has_shown = assembler.has_shown();
         let asked_for = request.model.as_deref().unwrap_or(&self.config.model);
         let assembled = outcome.and_then(|()| assembler.finish(asked_for, &*self.entropy)).map_err(|mut failure| {
-            // What was not shown can be asked for again: thinking, and calls that did not come to their end.
+            // Calls that did not come to their end were not shown, and repeated thinking is not shown again.
             failure.error.after_first_token = has_shown;
             failure.may_retry &= !has_shown;
             failure
@@ -166,7 +169,7 @@ impl OpenAiModel {
             // JSON may write every byte of the text as `\u00xx`, and has a frame.
             let bytes_max = self.config.reply_bytes_max.saturating_mul(8).max(64 * 1024);
             let whole = read::whole(self, begun, response, bytes_max).await?;
-            assembler.whole(&whole)
+            assembler.whole(read::without_mark(&whole))
         }
     }
 
@@ -214,16 +217,19 @@ impl OpenAiModel {
         let mut refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let mut body = self.body(&refused.strip(request), quirks)?;
         let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
+        let drafts = Drafts::new(drafts);
         let mut attempt = 0;
         loop {
-            let mut failure = match self.attempt(request, &body, drafts, by).await {
+            let mut failure = match self.attempt(request, &body, drafts.of_next_attempt(), by).await {
                 Ok(reply) => {
                     self.notice(&reply, body.len());
                     return Ok(reply);
                 }
                 Err(failure) => failure,
             };
-            if let Some(lesson) = refused.learned(&failure.error, request) {
+            // What was shown must not be shown again, however the request is written.
+            let may_repeat = !failure.error.after_first_token;
+            if let Some(lesson) = refused.learned(&failure.error, request).filter(|_| may_repeat) {
                 let (parameter, is_value) = (lesson.parameter, lesson.is_value);
                 tracing::info!(model = %self.config.name, parameter, is_value, "what a caller asked for is left out: the server refuses it");
                 refused = lesson.refused;
@@ -233,7 +239,7 @@ impl OpenAiModel {
                 }
                 continue;
             }
-            if let Some(learned) = quirks.learned(&failure.error, self.config(), request) {
+            if let Some(learned) = quirks.learned(&failure.error, self.config(), request).filter(|_| may_repeat) {
                 tracing::info!(model = %self.config.name, ?learned, "requests are written otherwise from now on: the server refuses them");
                 quirks = learned;
                 body = self.body(&refused.strip(request), quirks)?;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use annie_core::message::ModelErrorKind;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures_util::{Stream, StreamExt, stream};
 use reqwest::Response;
@@ -26,10 +26,20 @@ const FRAME_FACTOR: usize = 64;
 const WIRE_BYTES_MIN: usize = 1024 * 1024;
 /// The longest field name with which a stream of events may begin, in bytes.
 const FIELD_BYTES_MAX: usize = 6;
-/// The longest line of a stream, in bytes: the parser looks at an unfinished line again with every packet.
-const LINE_BYTES_MAX: usize = 1024 * 1024;
+/// The longest event of a stream, in bytes: the parser keeps it whole, and looks at an unfinished line again with every packet.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// The most bytes that the parser is given at once: it moves all that it has not read yet with every line.
+const SLICE_BYTES_MAX: usize = 8 * 1024;
+/// What some servers write before their text.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+/// How long a stream may take to close after its last event, in milliseconds. A connection that is closed properly is
+/// used again.
+const CLOSE_MS_MAX: u64 = 100;
+/// How long the rest of a stream may take after the reason to stop, in milliseconds: its usage comes then.
+const REST_MS_MAX: u64 = 2_000;
 
-/// Reads events into the assembler until the stream ends.
+/// Reads events into the assembler until the reply is whole or the stream ends. What the connection does behind a whole
+/// reply is no failure.
 pub(super) async fn events(
     model: &OpenAiModel,
     begun: Vec<u8>,
@@ -40,24 +50,47 @@ pub(super) async fn events(
     let started = Arc::new(AtomicBool::new(false));
     let guarded = guarded(model, begun, response, first_token_by, Arc::clone(&started));
     let mut events = pin!(guarded.eventsource());
-    while let Some(event) = events.next().await {
-        let event = event.map_err(|error| match error {
-            EventStreamError::Transport(failure) => failure,
-            EventStreamError::Utf8(_) => Failure::new(ModelErrorKind::Protocol, "the stream is not UTF-8", false),
-            EventStreamError::Parser(_) => Failure::new(ModelErrorKind::Protocol, "not server-sent events", false),
-        })?;
+    let mut end_by: Option<Instant> = None;
+    loop {
+        let event = match end_by {
+            Some(end_by) => tokio::time::timeout_at(end_by, events.next()).await.unwrap_or_default(),
+            None => events.next().await,
+        };
+        let event = match event {
+            Some(Ok(event)) if !assembler.is_done() => event,
+            Some(Err(error)) if end_by.is_none() => return Err(unreadable(error)),
+            _ => return Ok(()),
+        };
         assembler.event(&event.data)?;
         started.store(assembler.started(), Ordering::Relaxed);
+        if assembler.is_done() {
+            end_by = Some(Instant::now() + Duration::from_millis(CLOSE_MS_MAX));
+        } else if end_by.is_none() && assembler.is_whole() {
+            end_by = Some(Instant::now() + Duration::from_millis(REST_MS_MAX));
+        }
     }
-    Ok(())
+}
+
+fn unreadable(error: EventStreamError<Failure>) -> Failure {
+    match error {
+        EventStreamError::Transport(failure) => failure,
+        EventStreamError::Utf8(_) => Failure::new(ModelErrorKind::Protocol, "the stream is not UTF-8", false),
+        EventStreamError::Parser(_) => Failure::new(ModelErrorKind::Protocol, "not server-sent events", false),
+    }
 }
 
 struct Guarded<S> {
     bytes: S,
+    /// What came and was not handed on yet.
+    pending: Bytes,
+    has_begun: bool,
     started: Arc<AtomicBool>,
     first_token_by: Instant,
     idle: Duration,
+    /// Bytes of the present line and of the present event, without line ends.
     line_bytes: usize,
+    event_bytes: usize,
+    is_after_cr: bool,
     left_bytes: usize,
 }
 
@@ -73,25 +106,34 @@ fn guarded<'a>(
     let config = &model.config;
     let state = Guarded {
         bytes: Box::pin(stream::iter([Ok(Bytes::from(begun))]).chain(response.bytes_stream())),
+        pending: Bytes::new(),
+        has_begun: false,
         started,
         first_token_by,
         idle: Duration::from_millis(config.idle_ms_max),
         line_bytes: 0,
+        event_bytes: 0,
+        is_after_cr: false,
         left_bytes: config.reply_bytes_max.saturating_mul(FRAME_FACTOR).max(WIRE_BYTES_MIN),
     };
     stream::unfold(Some(state), move |state| async move {
         let mut state = state?;
-        let started = state.started.load(Ordering::Relaxed);
-        let until = if started { Instant::now() + state.idle } else { state.first_token_by };
-        let result = match tokio::time::timeout_at(until, state.bytes.next()).await {
-            Ok(None) => return None,
-            Ok(Some(Ok(bytes))) => state.admit(bytes),
-            Ok(Some(Err(error))) => Err(model.broken(&error)),
-            Err(_) if started => {
-                let detail = format!("silence for {} ms in the middle of the reply", config.idle_ms_max);
-                Err(Failure::new(ModelErrorKind::Timeout, detail, false))
+        let result = loop {
+            if let Some(slice) = state.slice() {
+                break state.admit(slice);
             }
-            Err(_) => Err(model.no_first_token()),
+            let started = state.started.load(Ordering::Relaxed);
+            let until = if started { Instant::now() + state.idle } else { state.first_token_by };
+            match tokio::time::timeout_at(until, state.bytes.next()).await {
+                Ok(None) => return None,
+                Ok(Some(Ok(bytes))) => state.come(bytes),
+                Ok(Some(Err(error))) => break Err(model.broken(&error)),
+                Err(_) if started => {
+                    let detail = format!("silence for {} ms in the middle of the reply", config.idle_ms_max);
+                    break Err(Failure::new(ModelErrorKind::Timeout, detail, false));
+                }
+                Err(_) => break Err(model.no_first_token()),
+            }
         };
         let next = result.is_ok().then_some(state);
         Some((result, next))
@@ -99,14 +141,42 @@ fn guarded<'a>(
 }
 
 impl<S> Guarded<S> {
-    /// Counts bytes against the limits of a line and of the whole.
+    /// Takes what came, without a byte order mark at its beginning.
+    fn come(&mut self, bytes: Bytes) {
+        self.pending = if self.pending.is_empty() { bytes } else { [&self.pending[..], &bytes[..]].concat().into() };
+        if !self.has_begun && self.pending.len() >= BYTE_ORDER_MARK.len() {
+            self.has_begun = true;
+            if self.pending.starts_with(BYTE_ORDER_MARK) {
+                self.pending.advance(BYTE_ORDER_MARK.len());
+            }
+        }
+    }
+
+    /// The next bytes for the parser.
+    fn slice(&mut self) -> Option<Bytes> {
+        let bytes = self.pending.len().min(SLICE_BYTES_MAX);
+        (self.has_begun && bytes > 0).then(|| self.pending.split_to(bytes))
+    }
+
+    /// Counts bytes against the limits of an event and of the whole.
     fn admit(&mut self, bytes: Bytes) -> Result<Bytes, Failure> {
         self.left_bytes = self.left_bytes.saturating_sub(bytes.len());
-        self.line_bytes = match bytes.iter().rposition(|b| *b == b'\n') {
-            Some(at) => bytes.len() - at,
-            None => self.line_bytes + bytes.len(),
-        };
-        if self.left_bytes == 0 || self.line_bytes > LINE_BYTES_MAX {
+        for byte in &bytes {
+            match byte {
+                b'\n' if self.is_after_cr => {}
+                b'\n' | b'\r' => {
+                    // An empty line ends an event.
+                    self.event_bytes = if self.line_bytes == 0 { 0 } else { self.event_bytes };
+                    self.line_bytes = 0;
+                }
+                _ => {
+                    self.line_bytes += 1;
+                    self.event_bytes += 1;
+                }
+            }
+            self.is_after_cr = *byte == b'\r';
+        }
+        if self.left_bytes == 0 || self.event_bytes > EVENT_BYTES_MAX {
             return Err(Failure::new(ModelErrorKind::Protocol, "the stream is larger than allowed", false));
         }
         Ok(bytes)
@@ -141,8 +211,13 @@ pub(super) async fn beginning(model: &OpenAiModel, response: &mut Response) -> R
 
 /// Whether a body that begins like this is a stream of events.
 pub(super) fn is_event_stream(begun: &[u8]) -> bool {
-    let begun = begun.trim_ascii_start();
+    let begun = without_mark(begun).trim_ascii_start();
     [&b"data:"[..], b":", b"event:", b"id:", b"retry:"].iter().any(|field| begun.starts_with(field))
+}
+
+/// A text without the byte order mark before it.
+pub(super) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
 /// Reads a whole body of at most so many bytes.
@@ -162,3 +237,6 @@ pub(super) async fn whole(
     }
     Ok(body)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Decode,
-    failure::Failure,
+    failure::{self, Failure},
     state::StateParts,
     usage::{Timings, WireUsage, usage},
 };
@@ -119,6 +119,7 @@ impl<'a> Assembler<'a> {
             bytes: 0,
             finish: None,
             done: false,
+            has_answer: false,
             started: false,
             model: None,
             usage: None,
@@ -137,6 +138,16 @@ impl<'a> Assembler<'a> {
         self.parts.said.has_shown()
     }
 
+    /// Whether its own end has come: nothing follows.
+    pub const fn is_done(&self) -> bool {
+        self.parts.done
+    }
+
+    /// Whether nothing of the answer is missing: its end or its reason to stop has come, and no call is cut.
+    pub fn is_whole(&self) -> bool {
+        self.parts.done || (self.parts.finish.is_some() && !self.parts.has_cut_call())
+    }
+
     /// Takes one event's data.
     pub fn event(&mut self, data: &str) -> Result<(), Failure> {
         self.decoder.read(data.as_bytes(), &mut self.parts)
@@ -145,6 +156,9 @@ impl<'a> Assembler<'a> {
     /// Takes a whole reply, which is complete by itself: its length said so.
     pub fn whole(&mut self, body: &[u8]) -> Result<(), Failure> {
         self.decoder.read(body, &mut self.parts)?;
+        if !self.parts.has_answer {
+            return Err(self.parts.not_a_reply("there is no answer in it", body));
+        }
         self.parts.done();
         Ok(())
     }
@@ -165,6 +179,8 @@ pub(crate) struct Parts<'a> {
     bytes: usize,
     finish: Option<String>,
     done: bool,
+    /// An answer was there, even if it is empty.
+    has_answer: bool,
     started: bool,
     model: Option<String>,
     usage: Option<WireUsage>,
@@ -183,6 +199,15 @@ impl Parts<'_> {
     /// Its own end has come.
     pub const fn done(&mut self) {
         self.done = true;
+    }
+
+    /// What came is an answer, not something else that the server says.
+    pub const fn answers(&mut self) {
+        self.has_answer = true;
+    }
+
+    fn has_cut_call(&self) -> bool {
+        self.calls.iter().any(|call| !call.arguments.is_empty() && !call.is_whole())
     }
 
     /// Why it stopped, in the provider's word.
@@ -233,9 +258,13 @@ impl Parts<'_> {
 
     /// What is no reply of the protocol.
     pub fn not_a_reply(&self, why: &str, data: &[u8]) -> Failure {
-        let head: String = String::from_utf8_lossy(&data[..data.len().min(200)]).into_owned();
-        let detail = format!("not a completion: {why}; it begins with {:?}", self.config.scrub(&head));
-        Failure::new(ModelErrorKind::Protocol, detail, false)
+        /// The longest piece of the data that is quoted, in characters.
+        const HEAD_CHARS_MAX: usize = 200;
+        // Masked before it is cut: a part of a key is not recognised. The parser's words may quote the data, too.
+        let data = self.config.scrub(&String::from_utf8_lossy(data));
+        let head: String = data.chars().take(HEAD_CHARS_MAX).collect();
+        let why = failure::short(self.config, why);
+        Failure::new(ModelErrorKind::Protocol, format!("not a completion: {why}; it begins with {head:?}"), false)
     }
 
     /// A piece of a call.
@@ -295,8 +324,7 @@ impl Parts<'_> {
     }
 
     fn finish(mut self, asked_for: &str, entropy: &dyn Entropy) -> Result<Assembled, Failure> {
-        let cut_call = self.calls.iter().any(|c| !c.arguments.is_empty() && !c.is_whole());
-        if self.finish.is_none() && (!self.done || cut_call) {
+        if self.finish.is_none() && (!self.done || !self.has_answer || self.has_cut_call()) {
             let detail = "the reply ended before its end";
             return Err(Failure::new(ModelErrorKind::Truncated, detail, true));
         }

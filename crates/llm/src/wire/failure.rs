@@ -198,8 +198,13 @@ pub(crate) fn inside(config: &ModelConfig, body: &Value) -> Failure {
     finished(config, kind, &told, "the server reported", &Hints::default())
 }
 
+/// What a server or a parser says, without secrets and not too long. It is masked first: a part of a key is not recognised.
+pub(super) fn short(config: &ModelConfig, words: &str) -> String {
+    config.scrub(words).chars().take(DETAIL_CHARS_MAX).collect()
+}
+
 fn finished(config: &ModelConfig, kind: ModelErrorKind, told: &Told, before: &str, hints: &Hints) -> Failure {
-    let words: String = config.scrub(&told.message).chars().take(DETAIL_CHARS_MAX).collect();
+    let words = short(config, &told.message);
     let detail = if words.is_empty() { before.to_owned() } else { format!("{before}: {words}") };
     let transient = matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::Unavailable | ModelErrorKind::Timeout);
     let mut error = ModelError::new(kind, detail);

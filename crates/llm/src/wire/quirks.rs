@@ -24,6 +24,9 @@ pub(super) const REFUSALS: [&str; 14] = [
     "may only be set",
 ];
 
+/// Words with which servers refuse parameters that do not go together, though each is taken by itself.
+pub(super) const COMBINATIONS: [&str; 2] = ["cannot both", "may only be set"];
+
 /// What is left out of requests to one backend, or written otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Quirks {

@@ -8,7 +8,7 @@ use annie_core::{
     message::{ModelError, ModelErrorKind, ModelRequest},
 };
 
-use super::quirks::REFUSALS;
+use super::quirks::{COMBINATIONS, REFUSALS};
 
 /// Words with which servers refuse a value of a parameter that they know.
 const VALUES: [&str; 3] = ["unsupported value", "unsupported_value", "invalid value"];
@@ -33,7 +33,7 @@ pub(crate) struct Refused(u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lesson {
     pub parameter: &'static str,
-    /// Only this caller's value was refused.
+    /// Only this caller's value was refused, or its combination with another.
     pub is_value: bool,
     /// All that is to be left out now.
     pub refused: Refused,
@@ -66,8 +66,12 @@ impl Refused {
         let is_refused = |(n, parameter): &(usize, &&str)| {
             self.0 & (1 << n) == 0 && has(request, parameter) && names(&words, parameter)
         };
-        let (n, parameter) = PARAMETERS.iter().enumerate().find(is_refused)?;
-        let is_value = refuses_value(&words);
+        let is_combination = COMBINATIONS.iter().any(|combined| words.contains(combined));
+        let mut named = PARAMETERS.iter().enumerate().filter(is_refused);
+        let first = named.next()?;
+        // Of two that do not go together the temperature stays: the backend's configured one would stand in for it.
+        let (n, parameter) = named.next().filter(|_| is_combination).unwrap_or(first);
+        let is_value = is_combination || refuses_value(&words);
         // Without the caller's own the backend's configured temperature would be sent, and is refused too.
         if *parameter == "temperature" && !is_value {
             return None;
@@ -177,6 +181,8 @@ mod tests {
             ("Unsupported value: 'temperature' does not support 2 with this model.", Some(("temperature", true))),
             ("'seed' does not support 7", Some(("seed", true))),
             ("Unsupported parameter: 'temperature' is not supported with this model.", None),
+            ("`temperature` and `top_p` cannot both be specified for this model.", Some(("top_p", true))),
+            ("`temperature` may only be set to 1 when thinking is enabled.", Some(("temperature", true))),
             ("top_p must be at most 1", None),
             ("Unknown model: please stop", None),
             ("Unsupported parameter: 'stop_token_ids'", None),

@@ -16,11 +16,17 @@ pub(crate) struct StateParts {
     details: Vec<Value>,
     blocks: Vec<Value>,
     bytes: usize,
+    /// Whether the model wants its reasoning back, once that is known.
+    wants_reasoning: Option<bool>,
 }
 
 impl StateParts {
     pub fn reasoning(&mut self, config: &ModelConfig, piece: &str) {
-        if wants_reasoning(config) && self.grow(piece.len()) {
+        if piece.is_empty() {
+            return;
+        }
+        let is_wanted = *self.wants_reasoning.get_or_insert_with(|| wants_reasoning(config));
+        if is_wanted && self.grow(piece.len()) {
             self.reasoning.push_str(piece);
         }
     }

@@ -30,9 +30,11 @@ over_every_wire!(
     every_refusal_has_its_kind,
     a_reply_without_measure_is_given_up,
     an_error_never_shows_the_key,
+    unparsable_reply_is_quoted_without_the_key_and_in_short,
     what_passes_is_tried_again_and_what_does_not_is_not,
     a_long_wish_to_wait_is_handed_to_the_caller,
     nothing_is_repeated_after_the_first_token,
+    refused_combination_is_left_out_of_the_one_call,
     a_connection_that_breaks_before_the_first_token_is_made_again,
     waits_have_limits_before_and_after_the_first_token,
     a_whole_call_has_a_limit_whatever_the_server_does,
@@ -40,6 +42,12 @@ over_every_wire!(
     a_check_asks_without_running_a_round,
     call_written_as_text_becomes_a_call_and_is_not_shown,
     stream_that_is_cut_before_any_text_was_shown_is_asked_for_again,
+    reply_is_whole_at_its_end_however_the_connection_ends,
+    reply_with_a_reason_to_stop_and_an_unfinished_call_is_not_whole,
+    body_that_is_no_completion_is_no_empty_answer,
+    thinking_of_a_repeated_attempt_is_shown_once,
+    event_without_an_end_is_given_up,
+    byte_order_mark_before_a_reply_is_skipped,
 );
 
 fn config(profile: Profile, server: &FakeModelServer) -> ModelConfig {
@@ -170,6 +178,128 @@ async fn an_error_never_shows_the_key(profile: Profile) {
     assert!(!format!("{:?}", model(config(profile, &server))).contains(KEY));
 }
 
+/// What cannot be parsed is quoted in the error, where a server may have put the key.
+async fn unparsable_reply_is_quoted_without_the_key_and_in_short(profile: Profile) {
+    for body in [
+        format!("\"Invalid key {KEY}\""),
+        format!("\"{}{KEY}\"", "x".repeat(190)),
+        format!("\"{}{KEY}\"", format!("{KEY} ").repeat(9)),
+        format!("\"{}\"", "long ".repeat(100_000)),
+    ] {
+        let error = ask_for(profile, Reply::body(200, body)).await.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Protocol);
+        assert!(!error.detail.contains(&KEY[..10]), "{}", error.detail);
+        assert!(error.detail.chars().count() < 1_000, "{} characters", error.detail.chars().count());
+    }
+}
+
+async fn reply_is_whole_at_its_end_however_the_connection_ends(profile: Profile) {
+    // Far more events than the reply has.
+    let all = 1_000;
+    let whole = || Reply::says_and_calls("x", [("get_skill", json!({"domain": "tasks"}))]);
+    for ended in [whole(), whole().without_done(), whole().without_finish()] {
+        for reply in [
+            ended.clone().stall_after_events(all),
+            ended.clone().cut_after_events(all),
+            ended.clone().crlf().stall_after_events(all),
+        ] {
+            let server = FakeModelServer::start({
+                let reply = reply.clone();
+                move |_| reply.clone()
+            })
+            .await;
+            let config = ModelConfig { idle_ms_max: 300, retries_max: 0, ..config(profile, &server) };
+            let got = ask(&model(config)).await.unwrap_or_else(|error| panic!("{error:?} for {reply:?}"));
+            assert_eq!((got.text.as_str(), got.tool_calls.len(), got.usage.input_tokens), ("x", 1, 12), "{reply:?}");
+        }
+    }
+}
+
+/// The end of the connection makes no call whole whose arguments are not.
+async fn reply_with_a_reason_to_stop_and_an_unfinished_call_is_not_whole(profile: Profile) {
+    let events = match profile {
+        Profile::Anthropic => vec![
+            json!({"type": "content_block_start", "index": 0, "content_block":
+                {"type": "tool_use", "id": "a", "name": "get_skill", "input": {}}}),
+            json!({"type": "content_block_delta", "index": 0, "delta":
+                {"type": "input_json_delta", "partial_json": "{\"domain\": \"ta"}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+        ],
+        _ => vec![json!({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function":
+                {"name": "get_skill", "arguments": "{\"domain\": \"ta"}}]}, "finish_reason": "tool_calls"}]})],
+    };
+    let reply = Reply::events(events).without_done().cut_after_events(1_000);
+    assert_eq!(kind_for(profile, reply).await, ModelErrorKind::Truncated);
+}
+
+async fn body_that_is_no_completion_is_no_empty_answer(profile: Profile) {
+    for body in [
+        "{}",
+        r#"{"message": "Not Found"}"#,
+        r#"{"status": "ok"}"#,
+        r#"{"choices": []}"#,
+        r#"{"type": "about:blank", "title": "Not Found", "status": 404}"#,
+        r#"{"type": "ping"}"#,
+    ] {
+        assert_eq!(kind_for(profile, Reply::body(200, body)).await, ModelErrorKind::Protocol, "{body}");
+    }
+    let empty = Reply::events([json!({"status": "ok", "type": "ping"})]);
+    assert_eq!(kind_for(profile, empty).await, ModelErrorKind::Truncated, "a stream of other events");
+}
+
+async fn thinking_of_a_repeated_attempt_is_shown_once(profile: Profile) {
+    let thinks = |thought: &str| Reply::says("whole").reasoning(thought).pieces_of_bytes(4);
+    for (again, shown) in [
+        ("I think about it", "I think about it"),
+        ("I think of it", "I think abou\n\nI think of it"),
+        ("Hm", "I think abou\n\nHm"),
+    ] {
+        // Of the thinking three pieces come; Messages has two events before them, Completions one.
+        let events = if profile == Profile::Anthropic { 5 } else { 4 };
+        let server = FakeModelServer::queue([thinks("I think about it").cut_after_events(events), thinks(again)]).await;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let model = model(config(profile, &server));
+        let reply = model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+        let thought: String =
+            receiver.try_iter().map(|d| if let Draft::Reasoning(text) = d { text } else { String::new() }).collect();
+        assert_eq!((thought.as_str(), reply.text.as_str(), server.request_count()), (shown, "whole", 2));
+    }
+}
+
+async fn event_without_an_end_is_given_up(profile: Profile) {
+    for line in ["data: x\n", "data: x\r\n", ": no event\ndata: x\r"] {
+        let lines =
+            Reply::body(200, line.repeat(2 * 1024 * 1024 / line.len())).header("content-type", "text/event-stream");
+        assert_eq!(kind_for(profile, lines).await, ModelErrorKind::Protocol, "{line:?}");
+    }
+}
+
+async fn byte_order_mark_before_a_reply_is_skipped(profile: Profile) {
+    let (events, whole) = match profile {
+        Profile::Anthropic => (
+            vec![
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}}),
+                json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+            ],
+            json!({"type": "message", "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn"}),
+        ),
+        _ => (
+            vec![json!({"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]})],
+            json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}),
+        ),
+    };
+    let frames: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let stream = Reply::body(200, format!("\u{feff}{frames}"));
+    for reply in [
+        stream.clone().header("content-type", "text/event-stream"),
+        stream.clone().header("content-type", "text/event-stream").split_every_bytes(1),
+        stream.header("content-type", "text/plain"),
+        Reply::body(200, format!("\u{feff}{whole}")),
+    ] {
+        assert_eq!(ask_for(profile, reply.clone()).await.unwrap().text, "Hi", "{reply:?}");
+    }
+}
+
 async fn what_passes_is_tried_again_and_what_does_not_is_not(profile: Profile) {
     let server =
         FakeModelServer::queue([Reply::error(503, "loading"), Reply::rate_limited(None), Reply::says("there")]).await;
@@ -218,6 +348,51 @@ async fn nothing_is_repeated_after_the_first_token(profile: Profile) {
         assert!(error.is_retryable() && error.after_first_token, "{error:?}");
         assert_eq!(server.request_count(), 1);
     }
+    for words in ["Unsupported parameter: 'top_p' is not supported", "`temperature` is deprecated for this model."] {
+        let refusal = json!({"type": "error", "error": {"type": "invalid_request_error", "message": words}});
+        let begun = match profile {
+            Profile::Anthropic => {
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hel"}})
+            }
+            _ => json!({"choices": [{"delta": {"content": "Hel"}}]}),
+        };
+        let server = FakeModelServer::start(move |_| Reply::events([begun.clone(), refusal.clone()])).await;
+        let model = model(ModelConfig { temperature: Some(0.5), ..config(profile, &server) });
+        let mut request = request();
+        request.options.sampling.top_p = serde_json::Number::from_f64(0.5);
+        let error = model.call(&request, Arc::new(|_| ())).await.unwrap_err();
+        assert_eq!((error.kind, error.after_first_token), (ModelErrorKind::InvalidRequest, true), "{words}");
+        assert_eq!(server.request_count(), 1, "{words}");
+    }
+}
+
+async fn refused_combination_is_left_out_of_the_one_call(profile: Profile) {
+    let server = FakeModelServer::start(|seen| {
+        let body = seen.json();
+        if body["temperature"].is_null() || body["top_p"].is_null() {
+            Reply::says("fine")
+        } else {
+            Reply::error(400, "`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+        }
+    })
+    .await;
+    let model = model(config(profile, &server));
+    let with = |temperature: Option<f64>, top_p: Option<f64>| {
+        let mut request = request();
+        request.options.sampling.temperature = temperature.and_then(serde_json::Number::from_f64);
+        request.options.sampling.top_p = top_p.and_then(serde_json::Number::from_f64);
+        request
+    };
+    for (temperature, top_p) in [(Some(0.5), Some(0.25)), (Some(0.5), None), (None, Some(0.25))] {
+        assert_eq!(model.call(&with(temperature, top_p), Arc::new(|_| ())).await.unwrap().text, "fine");
+    }
+    let sent: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|seen| (seen.json()["temperature"].as_f64(), seen.json()["top_p"].as_f64()))
+        .collect();
+    let wanted = [(Some(0.5), Some(0.25)), (Some(0.5), None), (Some(0.5), None), (None, Some(0.25))];
+    assert_eq!(sent, wanted, "the first call without top_p, and the others as they were asked");
 }
 
 async fn a_connection_that_breaks_before_the_first_token_is_made_again(profile: Profile) {

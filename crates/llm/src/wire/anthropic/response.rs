@@ -84,11 +84,15 @@ impl Decode for Decoder {
                 return Err(failure::inside(parts.config(), &body));
             }
             "message_start" => {
+                parts.answers();
                 let message = event.message.unwrap_or_default();
                 parts.model(message.model);
                 parts.cost_so_far(message.usage);
             }
-            "content_block_start" => self.begin(event.index, event.content_block, parts)?,
+            "content_block_start" => {
+                parts.answers();
+                self.begin(event.index, event.content_block, parts)?;
+            }
             "content_block_delta" => self.go_on(event.index, event.delta, parts)?,
             "content_block_stop" => self.end(event.index, parts)?,
             "message_delta" => {
@@ -111,6 +115,7 @@ impl Decode for Decoder {
 
 impl Decoder {
     fn whole(&mut self, message: Message, parts: &mut Parts<'_>) -> Result<(), Failure> {
+        parts.answers();
         parts.model(message.model);
         for (index, block) in message.content.into_iter().enumerate() {
             self.begin(index as u64, block, parts)?;

@@ -38,6 +38,7 @@ fn read_choice(choice: Choice, parts: &mut Parts<'_>) -> Result<(), Failure> {
         let detail = "the server ended the reply with an error";
         return Err(Failure::new(ModelErrorKind::Unavailable, detail, true));
     }
+    parts.answers();
     // A whole message has no index per call either way: positions serve for both.
     read_delta(choice.message.unwrap_or(choice.delta), parts)?;
     parts.stopped(choice.finish_reason);
