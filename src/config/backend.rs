@@ -277,14 +277,21 @@ impl BackendConfig {
 
 /// Where a model server's work is done if nobody says: here if its address is this machine's own, and in the house if it is one
 /// that people run themselves at an address of a network of their own. Anything else may pass on what it is told. A service
-/// that is named as one (`openrouter`, `openai`) does its work elsewhere, whatever stands before it.
+/// that is named as one (`openrouter`, `openai`, `anthropic`, `azure`) does its work elsewhere, whatever stands before it. A
+/// proxy reads every request on its way, wherever the server is: behind one nothing is local.
 fn privacy_of(model: &ModelConfig) -> Privacy {
     let is_own = matches!(model.profile, Profile::LlamaCpp | Profile::Ollama | Profile::Vllm);
-    let host = model.base_url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase));
-    let Some(host) = host else { return Privacy::Cloud };
-    // Behind a proxy, these addresses are the proxy's.
-    let is_here = model.profile == Profile::Generic && model.proxy.is_none() && is_loopback(&host);
-    if is_here || (is_own && is_private(&host)) { Privacy::Local } else { Privacy::Cloud }
+    let host = host_of(&model.base_url).filter(|_| model.proxy.is_none());
+    let is_local = host.is_some_and(|host| match model.profile {
+        Profile::Generic => is_loopback(&host),
+        _ => is_own && is_private(&host),
+    });
+    if is_local { Privacy::Local } else { Privacy::Cloud }
+}
+
+/// The host of an address, in small letters.
+pub(super) fn host_of(url: &str) -> Option<String> {
+    url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase))
 }
 
 /// Whether a host, in small letters, is this machine.

@@ -155,6 +155,18 @@ async fn what_is_private_stays_in_the_house_or_fails_visibly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn private_request_never_leaves_through_the_proxy_of_a_server_of_ones_own() {
+    let proxy = FakeModelServer::start(|_| Reply::says("Read by the proxy.")).await;
+    let via = format!("profile = \"vllm\"\nproxy = {:?}", proxy.base_url().trim_end_matches("/v1"));
+    let (_folder, server) = start(&backend("own", "http://127.0.0.1:9/v1", &via)).await;
+    let said = ask(&server, &json!({"text": "my diary of today", "private": true})).await;
+    assert_eq!((said["status"].as_str(), said["error"].as_str()), (Some("failed"), Some("no_backend")), "{said}");
+    assert_eq!(proxy.request_count(), 0, "the proxy was sent the diary");
+    let public = ask(&server, &json!({"text": "hello"})).await;
+    assert_eq!((public["answer"].as_str(), proxy.request_count()), (Some("Read by the proxy."), 1), "{public}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_a_backend_with_its_limits_and_only_its_own_environment() {
     let work = tempfile::tempdir().expect("a folder");
     let script = work.path().join("agent");

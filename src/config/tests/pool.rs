@@ -101,6 +101,8 @@ fn only_a_server_of_ones_own_at_an_address_of_ones_own_is_local_unasked() {
         ("generic", "http://gpu.local:1234/v1", false),
         ("generic", "http://128.0.0.1/v1", false),
         ("openai", "http://127.0.0.1:4000/v1", false),
+        ("anthropic", "http://127.0.0.1:4000/v1", false),
+        ("azure", "http://127.0.0.1:4000/openai/v1", false),
         ("openrouter", "https://openrouter.ai/api/v1", false),
     ] {
         let text = format!("[[backend]]\nname = \"a\"\nmodel = \"m\"\nprofile = {profile:?}\nbase_url = {url:?}\n");
@@ -108,9 +110,22 @@ fn only_a_server_of_ones_own_at_an_address_of_ones_own_is_local_unasked() {
     }
     let here = "[[backend]]\nname = \"a\"\nmodel = \"m\"\nbase_url = \"http://localhost:8080/v1\"\n";
     assert_eq!(facts(here).privacy, Privacy::Local);
-    let elsewhere = format!("{here}proxy = \"http://proxy.example.org:3128\"\n");
-    assert_eq!(facts(&elsewhere).privacy, Privacy::Cloud, "it is the proxy's own address");
     assert_eq!(facts(&format!("{here}privacy = \"cloud\"\n")).privacy, Privacy::Cloud);
+}
+
+#[test]
+fn backend_behind_a_proxy_is_cloud_whatever_its_profile_and_address() {
+    for profile in ["generic", "vllm", "llamacpp", "ollama"] {
+        for host in ["127.0.0.1", "localhost", "192.168.1.5"] {
+            let text = format!(
+                "[[backend]]\nname = \"a\"\nmodel = \"m\"\nprofile = {profile:?}\nbase_url = \"http://{host}:8000/v1\"\n\
+                 proxy = \"http://proxy.example.org:3128\"\n"
+            );
+            assert_eq!(facts(&text).privacy, Privacy::Cloud, "{profile} at {host}: the proxy reads the request");
+            let chosen = facts(&format!("{text}privacy = \"local\"\n"));
+            assert_eq!(chosen.privacy, Privacy::Local, "the operator says whose proxy it is");
+        }
+    }
 }
 
 #[test]
