@@ -19,6 +19,7 @@ mod inbox;
 mod interface;
 mod markup;
 mod messages;
+mod numbers;
 mod opening;
 mod overflow;
 mod provenance;
