@@ -199,6 +199,7 @@ async fn retry(wiring: &Wiring, row: &LetterRow) -> Result<(), KernelError> {
 
 /// The message of a failed task once more. Its id is the letter's, so a second one is a repeat, whoever sends it.
 pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> Submission {
+    let is_outside = original.outside_text().is_some();
     let mut message = Submission::new(row.user.clone(), DEAD_LETTER, original.text).within(row.conversation);
     message.client_id = Some(format!("{DEAD_LETTER}:{}", row.task));
     message.priority = Some(priority);
@@ -207,7 +208,7 @@ pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> S
     message.stateless = original.stateless;
     message.verbatim = true;
     message.request = original.request;
-    message.retry = Some(Retry { of: row.task, since: row.letter.since, tried: row.letter.tried.clone() });
+    message.retry = Some(Retry { of: row.task, since: row.letter.since, tried: row.letter.tried.clone(), is_outside });
     message
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use annie_actors::{KernelError, Operation as Deal, OperationResult};
 use annie_core::{
+    context::framed,
     event::{Event, EventBody, Mode, Priority, Scope},
     ids::UserId,
     message::{Message, ModelRequest},
@@ -85,7 +86,10 @@ async fn a_result_that_comes_days_and_a_restart_later_is_told_in_its_conversatio
     let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
     assert_eq!((came.conversation, came.priority, came.repeated), (said.conversation, Priority::Normal, false));
     let answer = world.answer(&came).await;
-    assert!(answer.contains("has finished]\nDelivered.\n{\"time\":\"10:23\"}"), "{answer}");
+    assert!(answer.contains("has finished]\n<result-"), "{answer}");
+    let shown = framed(&answer, "result");
+    assert_eq!(shown.len(), 1, "the text of an outside party stands in a frame: {answer}");
+    assert_eq!((shown[0].attributes, &*shown[0].text), ("origin=\"operation\"", "Delivered.\n{\"time\":\"10:23\"}"));
     let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");
     assert_eq!((again.task, again.seq, again.repeated), (came.task, came.seq, true));
     let other = world.kernel.finish_operation(id, &key, result("Spilled.")).await;

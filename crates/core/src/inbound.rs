@@ -96,6 +96,14 @@ impl Inbound {
         self.options().is_some_and(|options| options.sampling.output_tokens_max.is_some())
     }
 
+    /// What an outside party sent, if it is not the user who speaks: the kernel's line about it, and the party's own text,
+    /// which is empty where only the kernel speaks.
+    #[must_use]
+    pub fn outside_text(&self) -> Option<(&str, &str)> {
+        let is_outside = self.resumes.is_some() || self.retry.as_ref().is_some_and(|retry| retry.is_outside);
+        is_outside.then(|| self.text.split_once('\n').unwrap_or((&self.text, "")))
+    }
+
     /// The form that the answer must have.
     #[must_use]
     pub fn format(&self) -> Option<&AnswerFormat> {
@@ -113,4 +121,7 @@ pub struct Retry {
     /// What was tried before, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<String>,
+    /// The message was the result of a long-running operation: an outside party's words, not the user's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_outside: bool,
 }

@@ -1,6 +1,7 @@
 //! Long-running operations through both doors: the result comes with a key of its own.
 
 use annie_core::{
+    context::framed,
     ids::OperationId,
     message::Message,
     outcome::{Operation, Outcome},
@@ -12,7 +13,7 @@ use annie_testkit::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::world::{Server, read};
+use super::world::{Server, last_text, read};
 use crate::{
     auth::KeyScope,
     door::DoorLimits,
@@ -70,6 +71,11 @@ async fn a_result_comes_with_the_operations_own_key_and_once() {
     assert_eq!(bring(&path, "x-operation-key", &key, &json!({ "ok": true })).await.0, 400);
     let (status, taken) = bring(&path, "authorization", &format!("Bearer {key}"), &result).await;
     assert_eq!((status, &taken["repeated"]), (200, &json!(false)), "{taken}");
+    server.model.called(3).await;
+    let shown = last_text(server.model.requests().last().expect("three rounds"));
+    assert!(shown.starts_with("[The test.put that was started earlier"), "{shown}");
+    let texts: Vec<_> = framed(&shown, "result").into_iter().map(|frame| frame.text).collect();
+    assert_eq!(texts, ["The coffee is here.\n{\"cups\":2}"], "an outside party's text stands in a frame: {shown}");
     let (status, again) = bring(&path, "x-operation-key", &key, &result).await;
     assert_eq!((status, &again["repeated"], &again["task_id"]), (200, &json!(true), &taken["task_id"]), "{again}");
     let other = json!({ "ok": false, "text": "No coffee." });

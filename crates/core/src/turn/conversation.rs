@@ -384,12 +384,15 @@ impl Conversation {
         };
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
+        let outside = opening::outside_text(&inbound, &frames);
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
         main.provenance = self.known.clone();
         main.provenance.continue_from(&opening.provenance);
         main.provenance.begin(&inbound, facts, &main.messages);
+        // Later turns see an outside party's text in its frame, too.
+        inbound.text = outside.unwrap_or(inbound.text);
         if by_commands {
             main.begin_with_commands(mode, usize::MAX);
         }

@@ -6,6 +6,7 @@ use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
 use crate::{
     context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
+    inbound::OPERATION,
     limits::{MainInterface, TurnLimits},
     message::Message,
     plan::Plan,
@@ -35,7 +36,8 @@ pub(super) fn open(
     limits: &TurnLimits,
     (fixed_tokens, frames): (u32, &Frames),
 ) -> Opening {
-    let said = facts.spoken.as_deref().unwrap_or(&inbound.text);
+    let outside = outside_text(inbound, frames);
+    let said = outside.as_deref().or(facts.spoken.as_deref()).unwrap_or(&inbound.text);
     let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
     let by_commands = limits.main_interface == MainInterface::Cmd;
     let may_see = |paused: &Paused| inbound.private || !paused.private;
@@ -52,6 +54,16 @@ pub(super) fn open(
     let (receipts, in_doubt) = (paused.all_receipts(), paused.all_doubts());
     let opening = go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said));
     Opening { receipts, in_doubt, ..opening }
+}
+
+/// A message of an outside party as a model reads it: the kernel's line, and below it the party's text in a frame. Nothing
+/// for the user's own words.
+pub(super) fn outside_text(inbound: &Inbound, frames: &Frames) -> Option<String> {
+    let (heading, text) = inbound.outside_text()?;
+    if text.is_empty() {
+        return Some(heading.to_owned());
+    }
+    Some(format!("{heading}\n{}", frames.wrap("result", &[("origin", OPERATION)], text)))
 }
 
 /// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that

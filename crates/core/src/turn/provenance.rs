@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     event::{AgentReport, Inbound, PromptFacts},
+    inbound::OPERATION,
     message::Message,
     outcome::{Outcome, floor_char_boundary},
     receipt::ids_in,
@@ -203,6 +204,14 @@ impl Provenance {
         self.numbered(text);
     }
 
+    /// Takes in what an outside party sent: whoever has the key of an operation is not the user.
+    fn add_outside_text(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.add_stored_text(text);
+            self.has_read(OPERATION);
+        }
+    }
+
     fn numbered(&mut self, text: &str) {
         self.add_ids(numbers(text).filter(|n| n.is_named).map(|n| n.value));
         self.add_untrusted_text(text);
@@ -224,7 +233,10 @@ impl Provenance {
 
     /// Takes in what a turn begins with: the message, its context, and the whole thread where a caller sends that.
     pub(super) fn begin(&mut self, inbound: &Inbound, facts: &PromptFacts, messages: &[Message]) {
-        self.add_user_text(&inbound.text);
+        match inbound.outside_text() {
+            Some((_, text)) => self.add_outside_text(text),
+            None => self.add_user_text(&inbound.text),
+        }
         self.context(facts);
         if inbound.thread().is_none() {
             return;

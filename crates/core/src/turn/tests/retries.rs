@@ -88,7 +88,7 @@ fn who_waits_is_told_at_once_and_decides() {
 fn retry_of_a_dead_letter_that_a_person_asked_for_is_a_dead_letter_again_when_it_fails() {
     let mut w = World::new();
     let before = vec!["x".to_owned()];
-    let retry = Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: Micros(0), tried: before };
+    let retry = Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: Micros(0), tried: before, is_outside: false };
     let task = w.receive(Inbound { priority: Priority::High, retry: Some(retry), ..World::inbound("Report") });
     w.model_fails(ModelErrorKind::Unavailable);
     let letter = letter(&w, task);
@@ -118,7 +118,12 @@ fn a_retrys_failures_count_on_and_stop_before_the_archive_is_due() {
         let mut w = World::new();
         w.now = Micros(0).plus_ms(hours * HOUR_MS);
         let before = Letter { tried: vec!["x".to_owned(), "y".to_owned()], since: Micros(0), retry_at: None };
-        let retry = Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: before.since, tried: before.tried };
+        let retry = Retry {
+            of: TaskId::from_uuid(uuid::Uuid::nil()),
+            since: before.since,
+            tried: before.tried,
+            is_outside: false,
+        };
         let inbound = Inbound { priority: Priority::Normal, retry: Some(retry), ..World::inbound("Report") };
         let task = w.receive(inbound);
         for _ in 0..3 {

@@ -348,7 +348,8 @@ fn inbound(w: &World, text: u8, priority: Priority, kind: Kind) -> Inbound {
         Kind::DueIn(ms) => inbound.not_before = Some(w.now.plus_ms(ms.into())),
         Kind::Retry => {
             let of = tasks(w)[0];
-            inbound.retry = Some(crate::event::Retry { of, since: w.now, tried: vec!["once".to_owned()] });
+            inbound.retry =
+                Some(crate::event::Retry { of, since: w.now, tried: vec!["once".to_owned()], is_outside: false });
         }
     }
     inbound
