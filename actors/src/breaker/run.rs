@@ -60,6 +60,9 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
     let outcome = loop {
         runs += 1;
         match run_once(args, env, &request).await {
+            Ok(outcome) if outcome.status == Status::Unknown && runs < effect.runs_max() => {
+                tracing::info!(skill = request.skill.skill, "a run of unknown outcome is resumed under its intent");
+            }
             // A failure says nothing of a run before it, which may have taken effect.
             Ok(outcome) if runs > 1 => break in_doubt(&request, outcome),
             Ok(outcome) => break in_doubt_if_started(&request, outcome),

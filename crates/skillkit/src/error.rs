@@ -5,8 +5,9 @@ use std::io;
 use annie_core::{
     outcome::Outcome,
     ports::{StoreError, StoreErrorKind},
-    skill::SkillSpec,
+    skill::{Effect, SkillSpec},
 };
+use serde_json::json;
 
 /// Why a skill could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -84,14 +85,15 @@ impl SkillError {
             Self::TooLarge(_) => Outcome::permanent("invalid_arguments", said),
             Self::Outside(_) => Outcome::blocked("outside_folder", said),
             Self::Elsewhere(_) => Outcome::blocked("elsewhere", said),
-            Self::Store(error) => store_outcome(&error),
-            Self::Io { source, .. } => io_outcome(said, source.kind()),
+            Self::Store(error) => store_outcome(&error, spec.effect),
+            Self::Io { source, .. } => io_outcome(said, source.kind(), spec.effect),
             Self::Watch(_) => Outcome::transient("io", said),
         }
     }
 }
 
-fn store_outcome(error: &StoreError) -> Outcome {
+/// A lost connection, for one, says nothing of a commit that was on its way.
+fn store_outcome(error: &StoreError, effect: Effect) -> Outcome {
     let word = match error.kind {
         StoreErrorKind::Locked => "store_locked",
         StoreErrorKind::Full => "store_full",
@@ -100,14 +102,24 @@ fn store_outcome(error: &StoreError) -> Outcome {
         StoreErrorKind::Internal => "store_internal",
     };
     let said = format!("The store could not do it ({}).", error.what);
+    if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Internal) && effect != Effect::Read {
+        return cut(word, &said).with_detail(error.detail.clone());
+    }
     let outcome = if error.is_retryable() { Outcome::transient(word, said) } else { Outcome::permanent(word, said) };
     outcome.with_detail(error.detail.clone())
 }
 
-fn io_outcome(said: String, kind: io::ErrorKind) -> Outcome {
+fn io_outcome(said: String, kind: io::ErrorKind, effect: Effect) -> Outcome {
     match kind {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Outcome::permanent("io_denied", said),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Outcome::transient("disk_full", said),
+        _ if effect != Effect::Read => cut("io", &said),
         _ => Outcome::transient("io", said),
     }
+}
+
+/// The outcome of a run that failed where its effect may have taken place already. The breaker resumes an idempotent one under
+/// its intent; another one is told as it is, so that no caller tries it again as if nothing had happened.
+fn cut(error_type: &str, said: &str) -> Outcome {
+    Outcome::unknown(format!("{said} Its effect may or may not have happened."), json!({"broke_off": error_type}))
 }
