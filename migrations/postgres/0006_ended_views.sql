@@ -1,9 +1,8 @@
 -- What a limit or a mistake kept from beginning ends with its turn: it was refused, or not run, and waits no more.
 
-DROP VIEW skill_executions;
-DROP VIEW agents;
+-- Replaced in place: an operator's own views and grants on them stay.
 
-CREATE VIEW agents AS
+CREATE OR REPLACE VIEW agents AS
 SELECT
     shown_id('task_', e.task_id) || '/' || (c.value #>> '{action,agent}') AS id,
     shown_id('conv_', e.conversation_id) AS conversation_id,
@@ -30,7 +29,7 @@ LEFT JOIN events r ON r.conversation_id = e.conversation_id AND r.task_id = e.ta
 LEFT JOIN tasks t ON t.id = e.task_id
 WHERE e.kind = 'model_replied';
 
-CREATE VIEW skill_executions AS
+CREATE OR REPLACE VIEW skill_executions AS
 SELECT
     id, NULL AS parent_execution_id, conversation_id, task_id, agent_id, mission AS agent_mission, NULL AS skill_id,
     NULL AS parameters, NULL AS effect, status, dispatched_at AS planned_at, started_at, ended_at, duration_ms,

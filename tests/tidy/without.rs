@@ -8,7 +8,7 @@ use super::tree::{all_well, read, sources};
 
 /// Kept by nothing yet: see ARCHITECTURE.md.
 const OPEN: &[u32] = &[18];
-const LAST: u32 = 19;
+const LAST: u32 = 21;
 
 #[derive(Deserialize)]
 struct List {

@@ -102,7 +102,9 @@ impl<D: Database> Log for SqlStore<D> {
     fn ping(&self) -> Fut<'_, Result<(), StoreError>> {
         Box::pin(async move {
             self.ask("asking the database", "SELECT 1", Vec::new()).await?;
-            if self.trouble.lasts() && self.tell("trying a write", TRY_A_WRITE, Vec::new()).await.is_ok() {
+            if self.trouble.wants_a_try(Instant::now())
+                && self.tell("trying a write", TRY_A_WRITE, Vec::new()).await.is_ok()
+            {
                 self.tell("removing the row of a tried write", END_OF_TRY, Vec::new()).await?;
                 self.trouble.wrote(Instant::now());
             }

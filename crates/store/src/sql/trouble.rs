@@ -13,12 +13,15 @@ use parking_lot::Mutex;
 /// How long a failure counts if the statement is not tried again. Long enough that what is tried every few seconds stays
 /// visible, short enough that a rare statement which failed once does not keep the process out of service.
 const REMEMBERED: Duration = Duration::from_secs(60);
+/// The least time between two tried writes.
+const TRIES_APART: Duration = Duration::from_secs(1);
 
 /// The last failure of each kind of statement that has not succeeded since.
 #[derive(Default)]
 pub struct Trouble {
     failed: Mutex<BTreeMap<&'static str, (StoreError, Instant)>>,
     has_any: AtomicBool,
+    tried: Mutex<Option<Instant>>,
 }
 
 impl Trouble {
@@ -46,7 +49,22 @@ impl Trouble {
         self.has_any.load(Relaxed) && self.failed.lock().values().any(|(error, _)| lasts(error))
     }
 
-    /// A write has succeeded: the disk is not full any more. Of damage that says nothing, but from now on its time counts.
+    /// Whether a write is to be tried now: a failure lasts, and none was tried within the last second. Whoever asks whether the
+    /// store is ready may ask as often as they like.
+    pub fn wants_a_try(&self, now: Instant) -> bool {
+        if !self.lasts() {
+            return false;
+        }
+        let mut tried = self.tried.lock();
+        let is_due = tried.is_none_or(|at| now.duration_since(at) >= TRIES_APART);
+        if is_due {
+            *tried = Some(now);
+        }
+        is_due
+    }
+
+    /// A write has succeeded: the disk is not full any more. Of damage that says nothing: it stays until its statement succeeds,
+    /// or a write does a minute or more after the statement failed last.
     pub fn wrote(&self, now: Instant) {
         let mut failed = self.failed.lock();
         failed.retain(|_, (error, at)| error.kind != StoreErrorKind::Full && now.duration_since(*at) < REMEMBERED);
@@ -113,6 +131,15 @@ mod tests {
         assert_eq!(trouble.present(now), Some(damage));
         trouble.wrote(now + REMEMBERED);
         assert_eq!(trouble.present(now + REMEMBERED), None);
+    }
+
+    #[test]
+    fn trouble_that_lasts_wants_one_tried_write_a_second() {
+        let (trouble, now) = (Trouble::default(), Instant::now());
+        assert!(!trouble.wants_a_try(now));
+        trouble.note("committing", Some(&full()), now);
+        let tries = [0, 1, 999, 1_000, 1_001, 2_000].map(|ms| trouble.wants_a_try(now + Duration::from_millis(ms)));
+        assert_eq!(tries, [true, false, false, true, false, true]);
     }
 
     #[test]

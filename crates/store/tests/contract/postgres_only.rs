@@ -1,7 +1,9 @@
 //! What only a database of many processes has: two of them at once, each with its own store.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::Arc,
 };
 
@@ -17,7 +19,7 @@ use annie_core::{
 };
 use annie_store::{PostgresOptions, PostgresStore, SqliteStore};
 use annie_testkit::postgres::{Database, database};
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::{Connection, Executor, PgConnection, Row, migrate::Migrator};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -266,6 +268,25 @@ async fn a_database_of_a_newer_annie_is_refused() {
     let refused = PostgresStore::open(&database.url.parse().unwrap(), PostgresOptions::default()).await.err().unwrap();
     assert_eq!(refused.kind, StoreErrorKind::Corrupt, "{refused}");
     assert!(refused.detail.contains("newer Annie"), "{refused}");
+}
+
+#[tokio::test]
+async fn views_and_grants_of_an_operator_stay_when_a_database_is_brought_up_to_date() {
+    let Some(database) = database().await else { return };
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../migrations/postgres"));
+    let all = Migrator::new(folder).await.unwrap();
+    let early = all.iter().filter(|migration| migration.version <= 5).cloned().collect();
+    let early = Migrator { migrations: Cow::Owned(early), ..Migrator::DEFAULT };
+    let mut db = beside(&database.url).await;
+    early.run_direct(None, &mut db, false).await.unwrap();
+    db.execute("CREATE VIEW my_agents AS SELECT id, status FROM agents; GRANT SELECT ON skill_executions TO PUBLIC")
+        .await
+        .unwrap();
+    at(&database.url).await.close().await;
+    db.execute("SELECT * FROM my_agents").await.unwrap();
+    let sql = "SELECT count(*) FROM information_schema.role_table_grants \
+        WHERE table_name = 'skill_executions' AND grantee = 'PUBLIC'";
+    assert_eq!(db.fetch_one(sql).await.unwrap().get::<i64, _>(0), 1);
 }
 
 /// Sentences made of few words, so that they have many in common and weigh differently.
