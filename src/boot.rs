@@ -3,6 +3,7 @@
 
 mod mark;
 mod notes;
+mod notes_watch;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,8 @@ use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiMod
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;
-pub use notes::{NotesFolder, NotesProblem};
+pub use notes::{KEPT_AS as NOTES_KEPT_AS, NotesFolder, NotesProblem};
+pub use notes_watch::{NotesPace, NotesWatch};
 
 use crate::{
     chaos::Chaos,
@@ -85,8 +87,8 @@ pub struct Assembled {
     pub catalog: Arc<FileCatalog>,
     /// Where faults are injected, if the configuration says so.
     pub chaos: Option<Chaos>,
-    /// Where notes are kept.
-    pub notes: NotesFolder,
+    /// The state of the notes folder.
+    pub notes: Arc<NotesWatch>,
     runner: Arc<Runner>,
     folder: PathBuf,
     _lock: Option<FolderLock>,
@@ -223,6 +225,7 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     if let Some(chaos) = &chaos {
         chaos.around(&mut parts);
     }
+    let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
     Ok(Assembled { kernel, catalog, chaos, notes, runner, folder: folder.to_owned(), _lock: lock })
 }
@@ -286,6 +289,16 @@ impl Assembled {
                 })
             }),
         );
+    }
+
+    /// Checks the notes folder in the background.
+    pub fn watch_notes(&self) {
+        let notes = self.notes.clone();
+        let run = move || {
+            let notes = notes.clone();
+            async move { notes.run().await }
+        };
+        self.kernel.run_resource("notes", Arc::new(move || Box::pin(run())));
     }
 
     /// Ends in good order: what is open goes on after the next start.

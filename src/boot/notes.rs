@@ -12,8 +12,8 @@ use annie_core::ports::{Entropy, Store, StoreError};
 
 /// The file in a folder of notes that tells it from others; no title reaches it.
 const ID_FILE: &str = ".annie-folder";
-/// Under which name the database keeps the id of its folder.
-const KEPT_AS: &str = "notes_folder";
+/// Under which name the database keeps the id of its folder, among its secrets.
+pub const KEPT_AS: &str = "notes_folder";
 
 /// The folder of notes as this process found it.
 #[derive(Debug, Clone)]
@@ -46,15 +46,27 @@ impl NotesFolder {
         Ok(Self { path, is_home })
     }
 
-    /// Like [`Self::find`] for who only looks: a folder without an id becomes nobody's.
+    /// Like [`Self::find`], and changes nothing: a folder without an id gets none, and a database without a folder gets none.
     ///
     /// # Errors
     /// As [`Self::find`].
     pub async fn look(is_separate: bool, store: &dyn Store, path: PathBuf) -> Result<Self, StoreError> {
-        let own = read(&path.join(ID_FILE)).ok().flatten();
-        let is_home = match own {
-            Some(own) if store.is_shared() && !is_separate => store.secret(KEPT_AS, own).await? == own,
-            Some(_) | None => true,
+        if is_separate || !store.is_shared() {
+            return Ok(Self { path, is_home: true });
+        }
+        Self::compare(store, path).await
+    }
+
+    /// Like [`Self::look`], also for a database that one process uses alone: before its content goes to a shared database.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub async fn compare(store: &dyn Store, path: PathBuf) -> Result<Self, StoreError> {
+        let is_home = match (store.known_secret(KEPT_AS).await?, read(&path.join(ID_FILE))) {
+            (Some(known), Ok(own)) => own == Some(known),
+            (None, Ok(_)) => true,
+            // As at a start: without its id the folder cannot be told from others.
+            (_, Err(_)) => false,
         };
         Ok(Self { path, is_home })
     }
@@ -67,27 +79,32 @@ impl NotesFolder {
     /// What is wrong now; nothing if notes can be read and written.
     pub fn problem(&self) -> Option<NotesProblem> {
         let path = self.path.display();
-        if !self.is_home {
-            let what =
-                format!("the notes of this database are in another folder than {path}: the notes skills refuse here");
-            let fix = format!(
-                "share that folder (a mount or a symbolic link in this place), or copy it with `cp -a OTHER/notes/. {path}/`; or \
-                 set data.separate_notes = true if every process is to keep notes of its own"
-            );
+        if let Some(error) = self.unusable() {
+            let what = format!("notes cannot be kept in {path}: {error}");
+            let fix = "check its owner and rights, and that its disk is not mounted read-only".to_owned();
             return Some(NotesProblem { what, fix });
         }
+        if self.is_home {
+            return None;
+        }
+        let what =
+            format!("the notes of this database are in another folder than {path}: the notes skills refuse here");
+        let fix = format!(
+            "share that folder (a mount or a symbolic link in this place), or copy it with `cp -a OTHER/notes/. {path}/`; or \
+             set data.separate_notes = true if every process is to keep notes of its own"
+        );
+        Some(NotesProblem { what, fix })
+    }
+
+    /// Why the folder, or the first one above it that exists, cannot be read and written.
+    fn unusable(&self) -> Option<String> {
+        use rustix::fs::Access;
         let there = self.path.ancestors().find(|part| part.exists())?;
-        let error = if there.is_dir() {
-            use rustix::fs::Access;
-            rustix::fs::access(there, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).err()?.to_string()
-        } else {
-            format!("{} is no folder", there.display())
-        };
-        let what = format!("notes cannot be kept in {path}: {error}");
-        Some(NotesProblem {
-            what,
-            fix: "check its owner and rights, and that its disk is not mounted read-only".to_owned(),
-        })
+        if !there.is_dir() {
+            return Some(format!("{} is no folder", there.display()));
+        }
+        let wanted = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+        rustix::fs::access(there, wanted).err().map(|error| error.to_string())
     }
 }
 
@@ -151,6 +168,7 @@ fn read(path: &Path) -> std::io::Result<Option<[u8; 32]>> {
 
 #[cfg(test)]
 mod tests {
+    use annie_core::ports::Operations as _;
     use annie_store::MemoryStore;
 
     use super::*;
@@ -162,10 +180,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, two, file] = ["one", "two", "file"].map(|name| folder.path().join(name));
         let entropy = system::env().entropy;
-        let looked = NotesFolder::look(false, &store, two.clone()).await.unwrap();
-        assert!(looked.is_home() && !two.exists(), "nothing is there, and a look makes nothing");
+        let look = async |path: &PathBuf| NotesFolder::look(false, &store, path.clone()).await.unwrap();
+        assert!(look(&two).await.is_home() && !two.exists(), "nothing is there, and a look makes nothing");
+        std::fs::create_dir(&one).unwrap();
+        std::fs::write(one.join(ID_FILE), "07".repeat(32)).unwrap();
+        assert!(look(&one).await.is_home());
+        assert_eq!(store.known_secret(KEPT_AS).await.unwrap(), None, "a look claims nothing");
         let first = NotesFolder::find(false, &store, entropy.as_ref(), one.clone()).await.unwrap();
         assert_eq!(first.problem(), None);
+        let fresh = look(&two).await.problem().expect("the database has another folder");
+        assert!(fresh.what.contains("in another folder than") && !two.exists(), "{fresh:?}");
+        assert!(look(&one).await.is_home());
+        std::fs::write(one.join(ID_FILE), "half").unwrap();
+        assert!(!look(&one).await.is_home(), "a start refuses a damaged id too");
         let second = NotesFolder::find(false, &store, entropy.as_ref(), two.clone()).await.unwrap();
         let problem = second.problem().unwrap();
         assert!(

@@ -120,6 +120,7 @@ impl Operations for ChaosStore {
         operation(scope: Scope, id: OperationId) -> Option<OperationRow>;
         operations(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<OperationRow>;
         expiring_operations(until: Micros, limit: u32) -> Vec<OperationRow>;
+        known_secret(name: &'static str) -> Option<[u8; 32]>;
         secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];
     }
 }

@@ -1,6 +1,9 @@
 //! `annie migrate`: everything that is kept from SQLite to PostgreSQL, or back.
 
-use annie_store::{MigrateError, MigratePlace, migrate};
+use std::sync::Arc;
+
+use annie_core::ports::Store;
+use annie_store::{MigrateError, MigratePlace, SqliteStore, TableCopied, migrate};
 use serde_json::json;
 
 use super::{
@@ -10,7 +13,7 @@ use super::{
     site::Site,
 };
 use crate::{
-    boot::{NotesFolder, NotesProblem},
+    boot::{BootError, NOTES_KEPT_AS, NotesFolder, NotesProblem},
     error::AppError,
     system,
 };
@@ -28,16 +31,23 @@ pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
         return Err(Failure::new(Exit::NotFound, what).fix("name the data folder with --data"));
     }
     let (from, to) = (place(site, wish.from)?, place(site, wish.to)?);
-    if wish.from == Database::Postgres && !wish.without_notes {
-        notes_of_the_database(site).await?;
-    }
-    let copied = migrate(&from, &to, wish.replace).await.map_err(failure)?;
+    let left_out: &[&str] = if wish.without_notes {
+        &[NOTES_KEPT_AS]
+    } else {
+        check_notes(site, wish.from).await?;
+        &[]
+    };
+    let copied = migrate(&from, &to, wish.replace, left_out).await.map_err(failure)?;
+    tell(site, wish, &copied)?;
     if wish.to == Database::Postgres {
-        // The next process with another folder would take its own, empty one for the notes of this database.
-        notes_of_the_database(site).await?;
+        claim_notes(site).await;
     }
+    Ok(())
+}
+
+fn tell(site: &Site, wish: Migrate, copied: &[TableCopied]) -> Result<(), Failure> {
     if site.console.is_json() {
-        for one in &copied {
+        for one in copied {
             site.console.json(&json!({"table": one.table, "rows": one.rows, "sha256": one.sha256}))?;
         }
         return Ok(());
@@ -51,15 +61,23 @@ pub async fn run(site: &Site, wish: Migrate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that the notes of the configured PostgreSQL database are those of this data folder.
+/// Checks before the copy that the notes of the source are those of this data folder.
 ///
 /// # Errors
 /// If they are in another folder.
-async fn notes_of_the_database(site: &Site) -> Result<(), Failure> {
-    let store = site.store().await?;
-    let (path, entropy) = (site.folder.join("notes"), system::env().entropy);
-    let is_separate = site.loaded.config.data.separate_notes;
-    let notes = NotesFolder::find(is_separate, store.as_ref(), entropy.as_ref(), path).await;
+async fn check_notes(site: &Site, from: Database) -> Result<(), Failure> {
+    let config = &site.loaded.config;
+    if config.data.separate_notes {
+        return Ok(());
+    }
+    let store: Arc<dyn Store> = match from {
+        Database::Postgres => site.store().await?,
+        Database::Sqlite => {
+            let opened = SqliteStore::open(&site.folder, config.store.sqlite()).await;
+            Arc::new(opened.map_err(|source| BootError::Store { folder: site.folder.clone(), source })?)
+        }
+    };
+    let notes = NotesFolder::compare(store.as_ref(), site.folder.join("notes")).await;
     store.close().await;
     match notes.map_err(AppError::from)?.problem() {
         None => Ok(()),
@@ -71,6 +89,26 @@ async fn notes_of_the_database(site: &Site) -> Result<(), Failure> {
             );
             Err(Failure::new(Exit::Failure, what).fix(fix))
         }
+    }
+}
+
+/// Makes this data folder's notes those of the PostgreSQL database: the next process with another folder would make its own,
+/// empty one the database's. Everything is copied by now, so a failure is a warning.
+async fn claim_notes(site: &Site) {
+    let claimed = async {
+        let store = site.store().await?;
+        let (path, entropy) = (site.folder.join("notes"), system::env().entropy);
+        let is_separate = site.loaded.config.data.separate_notes;
+        let notes = NotesFolder::find(is_separate, store.as_ref(), entropy.as_ref(), path).await;
+        store.close().await;
+        match notes.map_err(AppError::from)?.problem() {
+            None => Ok(()),
+            Some(NotesProblem { what, fix }) => Err(Failure::new(Exit::Failure, what).fix(fix)),
+        }
+    };
+    if let Err(failure) = claimed.await {
+        site.console.say_always("everything is copied, but the notes of this data folder are not yet the database's");
+        site.console.error(&failure);
     }
 }
 

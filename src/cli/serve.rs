@@ -46,6 +46,7 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     let kernel = assembled.kernel.clone();
     assembled.watch_skills();
     assembled.keep_mark();
+    assembled.watch_notes();
     let state =
         AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
     let state = state.with_notes(assembled.notes.clone());

@@ -28,6 +28,9 @@ pub async fn run(site: &Site) -> Result<(), Failure> {
 /// What a server is that takes messages while none of its models answers.
 const TAKES_ONLY: &str = "takes messages, but no backend answers: who waits is told so, the rest is put off";
 
+/// Of a warning, which names paths and says how to mend it.
+const WARNING_CHARS_MAX: usize = 2_000;
+
 fn told(url: &str, status: &Value) -> String {
     let backends = status["backends"].as_array();
     let is_mute = backends.is_some_and(|all| !all.is_empty() && all.iter().all(|one| one["up"] == false));
@@ -58,6 +61,9 @@ fn told(url: &str, status: &Value) -> String {
     }
     for problem in status["problems"].as_array().into_iter().flatten() {
         lines.push(format!("problem   {}", text(problem)));
+    }
+    for warning in status["warnings"].as_array().into_iter().flatten() {
+        lines.push(format!("warning   {}", clipped(warning.as_str().unwrap_or("?"), WARNING_CHARS_MAX)));
     }
     lines.join("\n")
 }
@@ -115,10 +121,17 @@ mod tests {
             "version": "1", "uptime_s": 3_725, "store": "sqlite", "needs_keys": false, "ready": false,
             "problems": ["shutting down"], "actors": 7, "crashes_total": 1, "skills": 12,
             "backends": [{"name": "offline", "model": "planner", "about": "not a language model"}],
+            "warnings": ["notes cannot be kept in /x: read-only; check its disk"],
         });
         let told = told("http://x", &status);
         assert!(told.starts_with("server    http://x, version 1, up 1 h 2 min\nstate     not ready\n"), "{told}");
-        assert!(told.ends_with("backend   offline: planner, not a language model\nproblem   shutting down"), "{told}");
+        assert!(
+            told.ends_with(
+                "backend   offline: planner, not a language model\nproblem   shutting down\n\
+             warning   notes cannot be kept in /x: read-only; check its disk"
+            ),
+            "{told}"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) use tree::{TreePage, actor_path};
 
 use crate::{
     auth::{Auth, Caller, Rates},
-    boot::{NotesFolder, NotesProblem},
+    boot::{NotesProblem, NotesWatch},
     chaos::Chaos,
     error::Fault,
     grpc,
@@ -60,8 +60,8 @@ pub struct AppState {
     pub metrics: Option<PrometheusHandle>,
     /// Where faults are injected, if this server was started for that.
     pub chaos: Option<Chaos>,
-    /// Where notes are kept, if that is a folder of this process.
-    pub notes: Option<NotesFolder>,
+    /// The state of the notes folder, if notes are kept in a folder of this process.
+    pub notes: Option<Arc<NotesWatch>>,
     pub(crate) doors: Arc<Doors>,
 }
 
@@ -99,9 +99,9 @@ impl AppState {
         Self { chaos, ..self }
     }
 
-    /// With the folder of notes, whose state is told with the server's.
+    /// With the state of the notes folder, which is reported with the server's.
     #[must_use]
-    pub fn with_notes(self, notes: NotesFolder) -> Self {
+    pub fn with_notes(self, notes: Arc<NotesWatch>) -> Self {
         Self { notes: Some(notes), ..self }
     }
 
@@ -113,9 +113,9 @@ impl AppState {
         self.doors.slots.take(&caller.user, &self.limits)
     }
 
-    /// What does not work, though messages are taken.
+    /// What does not work, though messages are taken. Names paths of this machine: for callers that may read its state.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let notes = self.notes.as_ref().and_then(NotesFolder::problem);
+        let notes = self.notes.as_ref().and_then(|notes| notes.problem());
         notes.into_iter().map(|NotesProblem { what, fix }| format!("{what}; {fix}")).collect()
     }
 }

@@ -190,10 +190,13 @@ pub struct Ready {
     chaos: bool,
     /// What is not as it should be.
     problems: Vec<String>,
-    /// What does not work, though messages are taken: the notes, if their folder is refused or cannot be written.
+    /// What does not work, though messages are taken: `notes` at most. The status says why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
+
+/// The warning that callers without a key get.
+const NOTES_WARNING: &str = "the notes skills do not work: `annie status` says why";
 
 /// Messages are taken: the store answers and the permanent actors live.
 #[utoipa::path(
@@ -202,8 +205,10 @@ pub struct Ready {
 )]
 pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) {
     let Health { ready, problems, .. } = state.kernel.health().await;
+    // Anybody may ask, so the text of a warning, which names paths, stays in the status.
+    let warnings = state.warnings().iter().map(|_| NOTES_WARNING.to_owned()).collect();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings: state.warnings() }))
+    (status, Json(Ready { ready, chaos: state.chaos.is_some(), problems, warnings }))
 }
 
 /// Numbers for Prometheus.

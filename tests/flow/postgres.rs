@@ -242,6 +242,31 @@ async fn migrate(data: &Path, from: &str, to: &str, env: &[(&str, &str)]) -> BTr
     said.out.lines().map(row).collect()
 }
 
+/// Of a PostgreSQL database whose notes are in the data folder `other`, which is on SQLite now.
+async fn notes_may_be_left_behind_on_both_ways(other: &Path, env: &[(&str, &str)]) {
+    let fresh = tempfile::tempdir().expect("a folder");
+    let back = ["migrate", "--from", "sqlite", "--to", "postgres", "--replace"];
+    let to_sqlite = ["migrate", "--from", "postgres", "--to", "sqlite", "--without-notes"];
+    let alone = annie(fresh.path(), &to_sqlite, env).await;
+    assert_eq!(alone.code, 0, "{} {}", alone.out, alone.err);
+    let shared = annie(fresh.path(), &back, env).await;
+    assert_eq!(shared.code, 0, "{} {}", shared.out, shared.err);
+    let doctor = annie(fresh.path(), &["doctor"], env).await;
+    assert!(!doctor.out.contains("another folder"), "{}", doctor.out);
+    let doctor = annie(other, &["doctor"], env).await;
+    assert!(doctor.out.contains("another folder"), "the database knows the fresh folder: {}", doctor.out);
+    // The copy in `other` still knows the folder that it was copied with.
+    std::fs::rename(other.join("notes"), other.join("away")).expect("moved");
+    let refused = annie(other, &back, env).await;
+    assert!(refused.code == 1 && refused.err.contains("--without-notes"), "{} {}", refused.out, refused.err);
+    let doctor = annie(fresh.path(), &["doctor"], env).await;
+    assert!(!doctor.out.contains("another folder"), "nothing was copied: {}", doctor.out);
+    let forced = annie(other, &[&back[..], &["--without-notes"]].concat(), env).await;
+    assert_eq!(forced.code, 0, "{} {}", forced.out, forced.err);
+    let doctor = annie(other, &["doctor"], env).await;
+    assert!(!doctor.out.contains("another folder"), "{}", doctor.out);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
     let Some(database) = postgres::database().await else { return };
@@ -295,6 +320,7 @@ async fn what_real_turns_left_goes_to_postgres_and_back_without_loss() {
         let doctor = annie(folder, &["doctor"], env).await;
         assert_eq!(doctor.code, 0, "{}", doctor.out);
     }
+    notes_may_be_left_behind_on_both_ways(second.path(), &env).await;
     let again = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres"], &env).await;
     assert!(again.code == 1 && again.err.contains("not empty") && again.err.contains("--replace"), "{}", again.err);
     let replaced = annie(first.path(), &["migrate", "--from", "sqlite", "--to", "postgres", "--replace"], &env).await;
@@ -360,7 +386,12 @@ async fn notes_of_one_process_are_refused_by_another_with_another_folder() {
     let mut second = Server::start(&two, &arguments, &[]).await;
     let (status, ready) = second.get("/readyz").await;
     let warning = ready["warnings"][0].as_str().unwrap_or_default().to_owned();
-    assert!(status == 200 && warning.contains("in another folder than"), "{status} {ready}");
+    assert!(status == 200 && warning.contains("notes") && !warning.contains('/'), "{status} {ready}");
+    let (_, told) = second.get("/api/v1/status").await;
+    let warning = told["warnings"][0].as_str().unwrap_or_default().to_owned();
+    assert!(warning.contains("in another folder than"), "{told}");
+    let shown = annie(&two, &[&arguments[..], &["status"]].concat(), &[]).await;
+    assert!(shown.out.contains("\nwarning   the notes of this database"), "{} {}", shown.out, shown.err);
     assert!(first.get("/readyz").await.1.get("warnings").is_none(), "the first folder is the database's");
     let said = annie(&two, &[&arguments[..], &["doctor"]].concat(), &[]).await;
     assert!(said.out.contains("in another folder than"), "{} {}", said.out, said.err);

@@ -16,8 +16,8 @@ pub enum Database {
 #[command(after_help = "\
 SQLite is the data folder's (--data), PostgreSQL the one of [store] in the configuration. No server may use one of them
 meanwhile. Either everything is copied or nothing is; the source is left as it is. Skill files stay where they are. So do
-notes: from then on the PostgreSQL database knows this data folder's as its own, and to SQLite nothing is copied before the
-notes of the PostgreSQL database are in this data folder.
+notes: from then on the PostgreSQL database knows this data folder's as its own, and nothing is copied while the notes of the
+source are in another data folder, unless --without-notes says that this one's count from then on.
 
 Example:
   ANNIE__STORE__URL_FILE=/etc/annie/store.url annie migrate --from sqlite --to postgres")]
@@ -31,7 +31,7 @@ pub struct Migrate {
     /// Remove what the target holds
     #[arg(long)]
     pub replace: bool,
-    /// To SQLite although the notes of the PostgreSQL database are in another folder
+    /// Although the notes of the source are in another folder: this data folder's count from then on
     #[arg(long)]
     pub without_notes: bool,
 }

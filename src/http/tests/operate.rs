@@ -1,5 +1,7 @@
 //! Operators' routes, and what every request passes.
 
+use std::{sync::Arc, time::Duration};
+
 use annie_core::{
     breaker::{BreakerRow, BreakerState},
     ids::UserId,
@@ -10,11 +12,13 @@ use annie_store::MemoryStore;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::world::{Server, delegating, echo, last_text, read};
+use super::world::{PATIENCE, Server, delegating, echo, last_text, read};
 use crate::{
     auth::KeyScope,
+    boot::{NotesPace, NotesProblem, NotesWatch},
     door::{AppState, DoorLimits},
     grpc::v1::{self, actors_client::ActorsClient, jobs_client::JobsClient, scheduler_client::SchedulerClient},
+    system,
 };
 
 #[tokio::test]
@@ -189,6 +193,47 @@ async fn the_server_says_how_it_is() {
     assert_eq!(server.get("/metrics").await.0, 200);
     server.state.kernel.drain();
     assert_eq!(server.get("/readyz").await.0, 503);
+}
+
+/// A notes folder whose check waits until the sender goes; the state of it as the server reports it.
+fn hanging_notes() -> (std::sync::mpsc::Sender<()>, Arc<NotesWatch>) {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let check = move || {
+        let _ = held.lock().unwrap().recv();
+        None
+    };
+    let pace = NotesPace { every: Duration::from_millis(1), patience: Duration::from_millis(1) };
+    (release, Arc::new(NotesWatch::new(Arc::new(check), None, pace, system::env().clock)))
+}
+
+#[tokio::test]
+async fn notes_check_that_hangs_delays_no_handler_and_is_a_warning_until_it_returns() {
+    let mut server = Server::start(echo()).await;
+    let (release, notes) = hanging_notes();
+    let at = server.also(server.state.clone().with_notes(notes.clone())).await;
+    let mut checks = tokio::task::JoinSet::new();
+    let watch = notes.clone();
+    checks.spawn(async move { watch.run().await });
+    let asked = async |path: &str| {
+        let answer = server.client.get(format!("http://{at}{path}")).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()["warnings"][0].as_str().map(str::to_owned)
+    };
+    let until = async |is_warned: bool| {
+        let changed = async { while asked("/readyz").await.is_some() != is_warned {} };
+        tokio::time::timeout(PATIENCE, changed).await.expect("each question is answered, and the state changes");
+    };
+    until(true).await;
+    let warning = asked("/api/v1/status").await.unwrap();
+    assert!(warning.contains("has not answered a check since 20"), "{warning}");
+    assert_eq!(asked("/readyz").await.as_deref(), Some("the notes skills do not work: `annie status` says why"));
+    drop(release);
+    until(false).await;
+    let told = NotesProblem { what: "notes cannot be kept in /srv/notes".to_owned(), fix: "cp -a".to_owned() };
+    let refused = NotesWatch::new(Arc::new(|| None), Some(told), NotesPace::default(), system::env().clock);
+    let at = server.also(server.state.clone().with_notes(Arc::new(refused))).await;
+    let ready = server.client.get(format!("http://{at}/readyz")).send().await.unwrap().text().await.unwrap();
+    assert!(ready.contains("notes skills") && !ready.contains('/'), "strangers learn no path: {ready}");
 }
 
 #[tokio::test]

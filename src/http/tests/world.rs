@@ -145,6 +145,14 @@ impl Server {
         Self { at, state, model, client, stop: Some(stop), running }
     }
 
+    /// Serves the same kernel with another state of the doors, at a port of its own.
+    pub async fn also(&mut self, state: AppState) -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        self.running.spawn(serve(listener, state, std::future::pending()));
+        at
+    }
+
     /// Makes a key and answers its text.
     pub async fn key(&self, user: &str, scopes: &[KeyScope]) -> String {
         let user = UserId::new(user).unwrap();

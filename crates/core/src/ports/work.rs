@@ -162,6 +162,9 @@ pub trait Operations: Send + Sync {
     /// Awaited operations that expire at or before an instant, those that expire first before the others.
     fn expiring_operations(&self, until: Micros, limit: u32) -> Fut<'_, Result<Vec<OperationRow>, StoreError>>;
 
+    /// A secret of this installation, if there is one of this name.
+    fn known_secret(&self, name: &'static str) -> Fut<'_, Result<Option<[u8; 32]>, StoreError>>;
+
     /// A secret of this installation, 32 bytes: the stored one, or `fresh` if there is none yet, which is stored.
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>>;
 }

@@ -160,6 +160,10 @@ impl Operations for MemoryStore {
         }))
     }
 
+    fn known_secret(&self, name: &'static str) -> Fut<'_, Result<Option<[u8; 32]>, StoreError>> {
+        Box::pin(self.read("known_secret", move |data| data.secrets.get(name).copied()))
+    }
+
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
         Box::pin(self.write("secret", move |data| *data.secrets.entry(name).or_insert(fresh)))
     }

@@ -96,7 +96,7 @@ const TABLES: &[Table] = &[
     Table { name: "letters", key: &["task_id"] },
     Table { name: "operations", key: &["id"] },
     Table { name: "notifications", key: &["id"] },
-    Table { name: "secrets", key: &["name"] },
+    Table { name: SECRETS, key: &["name"] },
     Table { name: "breakers", key: &["skill"] },
     Table { name: "api_keys", key: &["id"] },
     Table { name: "todos", key: &["user_id", "number"] },
@@ -174,26 +174,36 @@ trait Side: Send {
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Copies everything. With `replace`, what the target holds is removed in the same transaction.
+/// The table of the secrets, whose rows a copy may leave out by their name.
+const SECRETS: &str = "secrets";
+
+/// Copies everything but the secrets of the names in `left_out`. With `replace`, what the target holds is removed in the same
+/// transaction.
 ///
 /// # Errors
 /// If a database cannot be used or is in use, the target holds something, or the copy is not the same: then nothing was
 /// copied.
-pub async fn migrate(from: &MigratePlace, to: &MigratePlace, replace: bool) -> Result<Vec<TableCopied>, MigrateError> {
+pub async fn migrate(
+    from: &MigratePlace,
+    to: &MigratePlace,
+    replace: bool,
+    left_out: &[&str],
+) -> Result<Vec<TableCopied>, MigrateError> {
+    let how = How { replace, left_out };
     // Opening brings the tables of both up to date, and holds the folders' locks until the end.
     let stores = (open(from, "source").await?, open(to, "target").await?);
     let copied = match (from, to) {
         (MigratePlace::Sqlite(from), MigratePlace::Sqlite(to)) => {
-            copy(sqlite_at(from, "source").await?, sqlite_at(to, "target").await?, replace).await
+            copy(sqlite_at(from, "source").await?, sqlite_at(to, "target").await?, how).await
         }
         (MigratePlace::Sqlite(from), MigratePlace::Postgres(to)) => {
-            copy(sqlite_at(from, "source").await?, postgres_at(to, "target").await?, replace).await
+            copy(sqlite_at(from, "source").await?, postgres_at(to, "target").await?, how).await
         }
         (MigratePlace::Postgres(from), MigratePlace::Sqlite(to)) => {
-            copy(postgres_at(from, "source").await?, sqlite_at(to, "target").await?, replace).await
+            copy(postgres_at(from, "source").await?, sqlite_at(to, "target").await?, how).await
         }
         (MigratePlace::Postgres(from), MigratePlace::Postgres(to)) => {
-            copy(postgres_at(from, "source").await?, postgres_at(to, "target").await?, replace).await
+            copy(postgres_at(from, "source").await?, postgres_at(to, "target").await?, how).await
         }
     };
     stores.0.close().await;
@@ -225,13 +235,28 @@ async fn postgres_at(address: &PostgresAddress, side: &'static str) -> Result<po
     postgres::PostgresSide::open(address).await.map_err(|source| MigrateError::Store { side, source })
 }
 
-async fn copy<F: Side, T: Side>(mut from: F, mut to: T, replace: bool) -> Result<Vec<TableCopied>, MigrateError> {
+/// How a copy is made.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    replace: bool,
+    left_out: &'a [&'a str],
+}
+
+impl How<'_> {
+    /// Whether a row of the source is copied.
+    fn takes(self, table: &Table, columns: &[Column], row: &[Value]) -> bool {
+        let is_left_out = |key: &Value| matches!(key, Value::Text(name) if self.left_out.contains(&name.as_str()));
+        table.name != SECRETS || !key_of(table, columns, row).iter().any(is_left_out)
+    }
+}
+
+async fn copy<F: Side, T: Side>(mut from: F, mut to: T, how: How<'_>) -> Result<Vec<TableCopied>, MigrateError> {
     let of_source = |source| MigrateError::Store { side: "source", source };
     let of_target = |source| MigrateError::Store { side: "target", source };
     known(F::NAME, &from.tables().await.map_err(of_source)?)?;
     known(T::NAME, &to.tables().await.map_err(of_target)?)?;
     for table in TABLES.iter().rev() {
-        if replace {
+        if how.replace {
             to.clear(table).await.map_err(of_target)?;
         } else {
             let rows = to.count(table).await.map_err(of_target)?;
@@ -248,9 +273,10 @@ async fn copy<F: Side, T: Side>(mut from: F, mut to: T, replace: bool) -> Result
         let mut read = Sum::default();
         let mut after = None;
         loop {
-            let rows = from.page(table, &columns.source, after.take()).await.map_err(of_source)?;
+            let mut rows = from.page(table, &columns.source, after.take()).await.map_err(of_source)?;
             let Some(last) = rows.last() else { break };
             after = Some(key_of(table, &columns.source, last));
+            rows.retain(|row| how.takes(table, &columns.source, row));
             read.add(&rows);
             to.insert(table, &columns.target, rows).await.map_err(of_target)?;
         }

@@ -47,17 +47,19 @@ async fn a_copy_that_fails_in_the_middle_leaves_the_target_as_it_was_and_a_numbe
     let wrong = "INSERT INTO conversations VALUES (X'0102', 'ann', NULL, 0, 1, 't', 1, 1, 0)";
     source.run(wrong).await;
     source.commit().await.expect("it is kept");
-    let failed = migrate(&from, &to, false).await;
+    let failed = migrate(&from, &to, false, &[]).await;
     assert!(matches!(failed, Err(MigrateError::Store { side: "target", .. })), "{failed:?}");
     let mut source = sqlite_at(folder.path(), "source").await.expect("SQLite");
     source.run("DELETE FROM conversations").await;
     source.run("INSERT INTO secrets VALUES ('one', X'01')").await;
     source.commit().await.expect("it is kept");
-    let copied = migrate(&from, &to, false).await.expect("nothing was there");
+    let copied = migrate(&from, &to, false, &[]).await.expect("nothing was there");
     assert_eq!(copied.iter().map(|c| c.rows).sum::<u64>(), 1);
-    let again = migrate(&from, &to, false).await;
+    let again = migrate(&from, &to, false, &[]).await;
     assert!(matches!(again, Err(MigrateError::NotEmpty { table: "secrets", rows: 1 })), "{again:?}");
-    migrate(&from, &to, true).await.expect("what is there is removed");
+    let without = migrate(&from, &to, true, &["one"]).await.expect("what is there is removed");
+    assert_eq!(without.iter().map(|c| c.rows).sum::<u64>(), 0, "the secret is left out");
+    migrate(&from, &to, true, &["another"]).await.expect("what is there is removed");
     let mut target = postgres_at(&database.url.parse().expect("an address"), "target").await.expect("PostgreSQL");
     assert_eq!(target.last_number().await.expect("a number"), 41);
 }

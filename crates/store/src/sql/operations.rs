@@ -50,12 +50,15 @@ impl<D: Database> Operations for SqlStore<D> {
         Box::pin(self.list("listing operations that expire", EXPIRING_OPERATIONS, bound, operation_of))
     }
 
+    fn known_secret(&self, name: &'static str) -> Fut<'_, Result<Option<[u8; 32]>, StoreError>> {
+        Box::pin(self.one("reading a secret", KNOWN_SECRET, vec![name.into()], |row| row.sha256()))
+    }
+
     fn secret(&self, name: &'static str, fresh: [u8; 32]) -> Fut<'_, Result<[u8; 32], StoreError>> {
         Box::pin(async move {
-            const WHAT: &str = "reading a secret";
+            const WHAT: &str = "keeping a secret";
             // Read first: a start on a full disk must not need a write.
-            let known = self.one(WHAT, KNOWN_SECRET, vec![name.into()], |row| row.sha256()).await?;
-            if let Some(known) = known {
+            if let Some(known) = self.known_secret(name).await? {
                 return Ok(known);
             }
             let rows = self.tell(WHAT, SECRET, vec![name.into(), Cell::Bytes(fresh.to_vec())]).await?;

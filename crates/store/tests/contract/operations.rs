@@ -136,7 +136,10 @@ pub async fn a_rebuild_gives_the_same_operations(store: Arc<dyn Store>) {
 }
 
 pub async fn a_secret_is_made_once_for_each_name(store: Arc<dyn Store>) {
+    assert_eq!(store.known_secret("operations").await.unwrap(), None);
+    assert_eq!(store.known_secret("operations").await.unwrap(), None, "a read keeps nothing");
     assert_eq!(store.secret("operations", [1; 32]).await.unwrap(), [1; 32]);
+    assert_eq!(store.known_secret("operations").await.unwrap(), Some([1; 32]));
     assert_eq!(store.secret("operations", [2; 32]).await.unwrap(), [1; 32]);
     assert_eq!(store.secret("other", [3; 32]).await.unwrap(), [3; 32]);
     store.rebuild().await.unwrap();
