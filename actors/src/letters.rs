@@ -13,6 +13,7 @@ use annie_core::{
     letter::LetterState,
     ports::{Append, Fence, LetterRow, Store, StoreError},
     time::Micros,
+    turn::TaskEffects,
 };
 use serde_json::{Value, json};
 
@@ -191,14 +192,42 @@ pub(crate) fn wait_for(wiring: &Wiring, what: impl std::fmt::Display, error: &Ke
 }
 
 async fn retry(wiring: &Wiring, row: &LetterRow) -> Result<(), KernelError> {
-    let message = message_of(wiring.store.as_ref(), row.conversation, row.task).await?;
-    let message = message.ok_or(KernelError::NotFound("message"))?;
-    take_in(wiring, again(row, message.inbound, Priority::Background)).await?;
+    let tried = tried(wiring.store.as_ref(), row).await?;
+    take_in(wiring, again(row, tried, Priority::Background)).await?;
     Ok(())
 }
 
-/// The message of a failed task once more. Its id is the letter's, so a second one is a repeat, whoever sends it.
-pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> Submission {
+/// A failed task: its message, and what it had done.
+pub(crate) struct Tried {
+    original: Inbound,
+    effects: TaskEffects,
+}
+
+/// What the log has of a failed task.
+///
+/// # Errors
+/// If its message is not there, or the store fails.
+pub(crate) async fn tried(store: &dyn Store, row: &LetterRow) -> Result<Tried, KernelError> {
+    let (mut original, mut effects) = (None, TaskEffects::default());
+    each_event(store, row.conversation, |event| {
+        if event.task == row.task {
+            effects.take(&event);
+            if let EventBody::Received(inbound) = event.body {
+                original = Some(inbound);
+            }
+        }
+        true
+    })
+    .await?;
+    let original = original.ok_or(KernelError::NotFound("message"))?;
+    Ok(Tried { original, effects })
+}
+
+/// The message of a failed task once more. Its id is the letter's, so a second one is a repeat, whoever sends it. It is told
+/// what was done, and does not do it again.
+pub(crate) fn again(row: &LetterRow, tried: Tried, priority: Priority) -> Submission {
+    let Tried { original, effects } = tried;
+    let (receipts, in_doubt) = effects.all();
     let is_outside = original.outside_text().is_some();
     let mut message = Submission::new(row.user.clone(), DEAD_LETTER, original.text).within(row.conversation);
     message.client_id = Some(format!("{DEAD_LETTER}:{}", row.task));
@@ -208,7 +237,14 @@ pub(crate) fn again(row: &LetterRow, original: Inbound, priority: Priority) -> S
     message.stateless = original.stateless;
     message.verbatim = true;
     message.request = original.request;
-    message.retry = Some(Retry { of: row.task, since: row.letter.since, tried: row.letter.tried.clone(), is_outside });
+    message.retry = Some(Retry {
+        of: row.task,
+        since: row.letter.since,
+        tried: row.letter.tried.clone(),
+        is_outside,
+        receipts,
+        in_doubt,
+    });
     message
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use annie_core::{
     event::{EventBody, ResolvedCall},
+    time::Micros,
     turn::{Judged, SubTurn, Turn, TurnEffects},
 };
 use parking_lot::Mutex;
@@ -50,6 +51,7 @@ impl SharedEffects {
     pub fn take(
         &self,
         turn: &mut SubTurn,
+        now: Micros,
         mut calls: Vec<ResolvedCall>,
         replied: impl FnOnce(Vec<ResolvedCall>) -> EventBody,
     ) -> Result<EventBody, oneshot::Receiver<()>> {
@@ -61,7 +63,7 @@ impl SharedEffects {
             return Err(changed);
         }
         let body = replied(calls);
-        turn.fold(&body);
+        turn.fold(now, &body);
         of_turn.note(&turn.run);
         Ok(body)
     }

@@ -155,8 +155,9 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             let replied = |calls| {
                 EventBody::replied(done.round, reply.clone(), calls, done.backend.clone()).after_waiting(done.waited_ms)
             };
-            match effects.take(turn, calls, replied) {
-                Ok(body) => store(ctx, state, body).await,
+            let now = ctx.now();
+            match effects.take(turn, now, calls, replied) {
+                Ok(body) => store(ctx, state, now, body).await,
                 Err(changed) => {
                     let id = DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round);
                     let me = ctx.me();
@@ -200,14 +201,19 @@ async fn skill_finished(ctx: &Context<SubAgent>, state: &mut SubAgentState, done
 
 /// Takes an event in and stores it.
 async fn record(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
-    state.args.turn.fold(&body);
-    store(ctx, state, body).await
+    let now = ctx.now();
+    state.args.turn.fold(now, &body);
+    store(ctx, state, now, body).await
 }
 
 /// Stores an event that is taken in and goes on, or hands the last one to the Engine together with the report.
-async fn store(ctx: &Context<SubAgent>, state: &mut SubAgentState, body: EventBody) -> Result<(), NodeError> {
+async fn store(
+    ctx: &Context<SubAgent>,
+    state: &mut SubAgentState,
+    now: Micros,
+    body: EventBody,
+) -> Result<(), NodeError> {
     let turn = &state.args.turn;
-    let now = ctx.now();
     state.args.tally.note(turn, now);
     let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
     if let Some(report) = turn.report(now) {

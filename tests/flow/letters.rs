@@ -10,14 +10,17 @@ use annie_core::{
     event::{Event, EventBody, Inbound, Mode, NewEvent, Priority, Scope},
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::{Letter, LetterState},
-    message::{ModelError, ModelErrorKind},
+    message::{Message, ModelError, ModelErrorKind},
+    outcome::Outcome,
     ports::{Append, Fence, LetterFilter, LetterRow, TaskRow},
     time::Micros,
 };
 use annie_testkit::{
     env::TestClock,
-    scripted_model::{ScriptedModel, says},
+    scripted_model::{ScriptedModel, calls, says},
+    skills::{Deed, FakeSkills},
 };
+use serde_json::json;
 
 use crate::world::{World, WorldParts, ann, check_log, eventually};
 
@@ -327,4 +330,46 @@ async fn letters_that_cannot_be_sent_now_do_not_stand_in_the_way_of_others() {
         .await;
     assert!(waiting.expect("readable").len() > 100, "they wait for a place");
     world.kernel.stop().await;
+}
+
+/// Its skill has taken effect when its model goes away; and the model of each new try asks for the same effect again.
+#[tokio::test]
+async fn work_that_had_an_effect_waits_for_a_person_and_the_retry_by_hand_does_not_repeat_it() {
+    for is_known in [true, false] {
+        let is_broken = Arc::new(AtomicBool::new(true));
+        let fails = is_broken.clone();
+        let mut parts = WorldParts::new(move |request, _| match request.messages.last() {
+            Some(Message::Tool { .. }) if fails.load(Relaxed) => {
+                Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away"))
+            }
+            Some(Message::Tool { text, .. }) => Ok(says(text.clone())),
+            _ => Ok(calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "the letter"}}))])),
+        });
+        let clock = Arc::new(TestClock::new());
+        parts.env.clock = clock.clone();
+        parts.limits.mode = Mode::SingleLoop;
+        parts.limits.turn.defer_ms = 5;
+        parts.limits.breaker.failures_max = u32::MAX;
+        let sent = Outcome::success("Sent the letter to Bob");
+        let outcome = if is_known { sent } else { Outcome::unknown("No receipt came.", json!({})) };
+        parts.skills = Arc::new(FakeSkills::new(move |_| Deed::Answer(outcome.clone())));
+        let world = parts.start().await;
+        let said = fail(&world, "send the letter", Priority::Normal).await;
+        let row = letter(&world, &said).await;
+        assert_eq!(row.letter.retry_at, None, "{row:?}");
+        assert!(row.text.contains("won't try it again by myself"), "{}", row.text);
+        clock.set_by_ms(7 * HOUR_MS);
+        kill_keeper(&world).await;
+        looked_through(&world).await;
+        assert_eq!(letter(&world, &said).await.state, LetterState::Waiting);
+
+        is_broken.store(false, Relaxed);
+        let again = world.kernel.retry_letter(own(), said.task, "ann").await.expect("taken");
+        let answer = world.answer(&again).await;
+        let told = if is_known { "[done already] Sent the letter to Bob" } else { "may have happened already" };
+        assert!(answer.contains(told), "{answer}");
+        assert_eq!(parts.skills.count("test.send"), 1);
+        check_log(&world.log(said.conversation).await);
+        world.kernel.stop().await;
+    }
 }

@@ -12,7 +12,7 @@ use annie_core::{
 use serde::Serialize;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
-use crate::letters::{again, each_event, message_of, move_to};
+use crate::letters::{again, each_event, message_of, move_to, tried};
 
 /// Events of a failed task that are shown.
 const EVENTS_MAX: usize = 500;
@@ -197,9 +197,9 @@ impl Kernel {
                 return Err(KernelError::Stale(format!("this letter was {state}: send its message again instead")));
             }
         }
-        let message = message_of(store, row.conversation, task).await?.ok_or(KernelError::NotFound("message"))?;
+        let tried = tried(store, &row).await?;
         tracing::info!(%task, by, "a dead letter is tried again");
-        self.submit(again(&row, message.inbound, Priority::High)).await
+        self.submit(again(&row, tried, Priority::High)).await
     }
 
     /// Puts a dead letter aside for good. True if it is done; false if it did not wait any more.

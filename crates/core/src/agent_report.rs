@@ -38,6 +38,9 @@ pub struct AgentReport {
     /// Effects of which it is not known whether they happened, as (skill, arguments): the turn does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
+    /// A round of it ran on a backend that works by itself: what that did, no receipt shows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs_ran: bool,
 }
 
 impl AgentReport {
@@ -55,6 +58,7 @@ impl AgentReport {
             ids: Vec::new(),
             waited_ms: 0,
             in_doubt: Vec::new(),
+            programs_ran: false,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! A message as it comes in, and what it is besides its text.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     caller::{AnswerFormat, CallOptions, CallerRequest, Thread},
     classify::Mood,
     event::{Mode, Priority},
     ids::{OperationId, TaskId},
+    receipt::Receipt,
     time::Micros,
 };
 
@@ -124,4 +126,24 @@ pub struct Retry {
     /// The message was the result of a long-running operation: an outside party's words, not the user's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_outside: bool,
+    /// The effects of the tries before: this one does not repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+    /// Effects of the tries before that may have happened, as (skill, arguments): this one does not repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_doubt: Vec<(String, Value)>,
+}
+
+impl Retry {
+    /// A try of this task again that is told nothing of those before.
+    #[must_use]
+    pub const fn of(of: TaskId, since: Micros) -> Self {
+        Self { of, since, tried: Vec::new(), is_outside: false, receipts: Vec::new(), in_doubt: Vec::new() }
+    }
+
+    /// Whether the tries before had effects, or may have had.
+    #[must_use]
+    pub const fn had_effects(&self) -> bool {
+        !self.receipts.is_empty() || !self.in_doubt.is_empty()
+    }
 }

@@ -7,6 +7,7 @@ use crate::{
     outcome::{Outcome, Status},
     plan::first_line,
     projection::text_sha256,
+    time::Micros,
 };
 
 /// Numbers that one receipt remembers; a call that acts on more things than that is rare.
@@ -47,12 +48,15 @@ pub struct Receipt {
     /// The numbers of the things that it acted on, as its arguments and its evidence name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u64>,
+    /// When its effect was known: receipts of several agents are judged in this order.
+    #[serde(default, skip_serializing_if = "Micros::is_zero")]
+    pub at: Micros,
 }
 
 impl Receipt {
     /// The receipt of a call, if its outcome shows an effect.
     #[must_use]
-    pub fn of(skill: &str, arguments: &Value, outcome: &Outcome) -> Option<Self> {
+    pub fn of(skill: &str, arguments: &Value, outcome: &Outcome, at: Micros) -> Option<Self> {
         let extent = match outcome.status {
             Status::Success => Extent::Done,
             Status::Partial => Extent::Partial,
@@ -65,7 +69,7 @@ impl Receipt {
         ids.dedup();
         ids.truncate(IDS_MAX);
         let (call, line) = (fingerprint(skill, arguments), first_line(&outcome.data));
-        Some(Self { skill: skill.to_owned(), call, line, extent, ids })
+        Some(Self { skill: skill.to_owned(), call, line, extent, ids, at })
     }
 
     /// Whether it is the receipt of an equal call.
@@ -81,13 +85,15 @@ impl Receipt {
     }
 }
 
-/// The receipt that shows, of receipts in the order of their effects, that an equal call has had its effect and need not run
-/// again. A partial effect may go on, and an effect on the same thing that came later may have undone the earlier one.
+/// The receipt that shows that an equal call has had its effect and need not run again. A partial effect may go on, and an effect on the same thing that came later may have undone the earlier one.
 pub fn standing<'a>(
     receipts: impl IntoIterator<Item = &'a Receipt>,
     skill: &str,
     arguments: &Value,
 ) -> Option<&'a Receipt> {
+    // They come from several agents. Those of one instant, and those of old versions, keep their order.
+    let mut receipts: Vec<&Receipt> = receipts.into_iter().collect();
+    receipts.sort_by_key(|receipt| receipt.at);
     let mut standing: Option<&Receipt> = None;
     for receipt in receipts {
         if receipt.is_of(skill, arguments) {
@@ -134,7 +140,7 @@ mod tests {
     #[test]
     fn receipt_is_of_the_same_skill_with_equal_arguments_only() {
         let outcome = Outcome::success("Created task #1 x\nmore");
-        let receipt = Receipt::of("tasks.create", &json!({"title": "x"}), &outcome).unwrap();
+        let receipt = Receipt::of("tasks.create", &json!({"title": "x"}), &outcome, Micros(0)).unwrap();
         assert!(receipt.is_of("tasks.create", &json!({"title": "x"})));
         assert!(!receipt.is_of("tasks.create", &json!({"title": "y"})));
         assert!(!receipt.is_of("tasks.update", &json!({"title": "x"})));
@@ -144,14 +150,15 @@ mod tests {
     #[test]
     fn receipt_of_an_outcome_without_an_effect_there_is_none() {
         let arguments = json!({"id": 7});
-        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::transient("timeout", "slow")), None);
-        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::unknown("?", json!({}))), None);
+        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::transient("timeout", "slow"), Micros(0)), None);
+        assert_eq!(Receipt::of("tasks.update", &arguments, &Outcome::unknown("?", json!({})), Micros(0)), None);
     }
 
     #[test]
     fn receipt_stands_until_another_effect_on_its_thing() {
         let update = |status: &str| json!({"id": 7, "status": status});
-        let of = |arguments: &Value| Receipt::of("tasks.update", arguments, &Outcome::success("ok")).unwrap();
+        let of =
+            |arguments: &Value| Receipt::of("tasks.update", arguments, &Outcome::success("ok"), Micros(0)).unwrap();
         let (done, open) = (of(&update("done")), of(&update("open")));
         let other = of(&json!({"id": 8, "status": "open"}));
         let stands =
@@ -160,7 +167,7 @@ mod tests {
         assert!(!stands(&[&done, &open]));
         assert!(stands(&[&done, &open, &done]));
         let created = Outcome::success("Created task #7 x").with_evidence(json!({"number": 7}));
-        let created = Receipt::of("tasks.create", &json!({"title": "x"}), &created).unwrap();
+        let created = Receipt::of("tasks.create", &json!({"title": "x"}), &created, Micros(0)).unwrap();
         assert_eq!(created.ids, [7]);
         let made = standing([&created, &open], "tasks.create", &json!({"title": "x"}));
         assert!(made.is_none(), "the thing it made may be gone");

@@ -35,6 +35,12 @@ impl Micros {
         self.plus_ms(if ms > i64::MAX as u64 { i64::MAX } else { ms.cast_signed() })
     }
 
+    /// Whether it is the one that stands for no instant.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// Milliseconds from `earlier` to this, 0 if it is not earlier.
     #[must_use]
     pub const fn since_ms(self, earlier: Self) -> u64 {

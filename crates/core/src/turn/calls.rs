@@ -15,6 +15,7 @@ use crate::{
     plan::first_line,
     receipt::{self, Extent, Receipt},
     skill::{CallStyle, Effect},
+    time::Micros,
 };
 
 /// What a call is answered with that stands in its reply more than once.
@@ -94,7 +95,6 @@ impl AgentRun {
     /// track.
     fn done_already(&self, next: &OpenCall) -> Option<String> {
         let planned = next.planned().filter(|planned| planned.effect != Effect::Read)?;
-        // Those of others came before.
         let receipt = receipt::standing(self.known.iter().chain(&self.receipts), &planned.skill, &planned.arguments)?;
         Some(done_already(receipt))
     }
@@ -169,7 +169,7 @@ impl AgentRun {
 
     /// Takes a skill's outcome; false if it is not awaited, and then nothing changes. A call's id says too little: models
     /// use the same one again in the next round.
-    pub fn skill_finished(&mut self, intent: IntentId, outcome: &Outcome) -> bool {
+    pub fn skill_finished(&mut self, at: Micros, intent: IntentId, outcome: &Outcome) -> bool {
         let bytes_max = self.result_bytes_max;
         if self.awaited(intent).is_none() {
             return false;
@@ -196,7 +196,7 @@ impl AgentRun {
             status => format!("{skill} ({})", status.as_str()),
         });
         if has_effect {
-            self.receipts.extend(Receipt::of(&skill, &arguments, outcome));
+            self.receipts.extend(Receipt::of(&skill, &arguments, outcome, at));
         }
         let line = first_line(&outcome.data);
         match outcome.status {

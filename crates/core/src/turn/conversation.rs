@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 7;
+pub const STATE_VERSION: u16 = 8;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -310,7 +310,7 @@ impl Conversation {
             EventBody::Answered { paused, .. } => self.finish(task, body, *paused),
             EventBody::Failed { .. } | EventBody::Cancelled { .. } => self.finish(task, body, false),
             EventBody::DeadlinePassed { hard: true, letters } if self.pending_late(task, letters.as_ref()) => {}
-            _ => self.go_on(task, agent, body),
+            _ => self.go_on(at, task, agent, body),
         }
         for turn in &mut self.turns {
             turn.note_hearing(self.at);
@@ -318,12 +318,12 @@ impl Conversation {
     }
 
     /// What an event means for the turn that it is about.
-    fn go_on(&mut self, task: TaskId, agent: &AgentId, body: &EventBody) {
+    fn go_on(&mut self, event_at: Micros, task: TaskId, agent: &AgentId, body: &EventBody) {
         let at = self.at;
         let Some(window_used) = self.turn(task).map(|t| self.window_used(&t.limits)) else { return };
         let Some(turn) = self.turns.iter_mut().find(|t| t.task == task) else { return };
         let until = turn.deferral.until;
-        let calls = turn.fold(at, window_used, agent, body);
+        let calls = turn.fold((at, event_at), window_used, agent, body);
         let is_put_off = turn.deferral.until != until;
         if calls > 0 {
             let from = window_start(at, &turn.limits);
@@ -395,6 +395,9 @@ impl Conversation {
         inbound.text = outside.unwrap_or(inbound.text);
         if by_commands {
             main.begin_with_commands(mode, usize::MAX);
+        }
+        if let Some(retry) = &inbound.retry {
+            main.goes_on_after(retry);
         }
         self.turns.push(Turn {
             task,

@@ -10,7 +10,7 @@ use super::{
     run::Ending,
 };
 use crate::{
-    event::{AgentReport, AnswerOutcome, EventBody, Inbound, Priority, ReportStatus},
+    event::{AgentReport, AnswerOutcome, EventBody, Inbound, Priority, ReportStatus, Retry},
     ids::AgentId,
     letter::{Letter, Strategy},
     message::{Finish, ModelError, ModelErrorKind, Usage},
@@ -65,7 +65,8 @@ fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
         && pending.letters.keeps(class, pending.inbound.retry.is_some());
     let letter = is_kept.then(|| {
         let letter = letter_of(&pending.inbound, now, &[], &reason);
-        Letter { retry_at: pending.letters.retry_at(class, letter.since, now), ..letter }
+        let had_effects = pending.inbound.retry.as_ref().is_some_and(Retry::had_effects);
+        Letter { retry_at: pending.letters.retry_at(class, letter.since, now).filter(|_| !had_effects), ..letter }
     });
     let text = match class {
         Priority::Realtime => report::TROUBLE.to_owned(),
@@ -105,11 +106,17 @@ impl Turn {
     fn failed(&self, now: Now, code: &str, text: &str, detail: String, may_help: bool) -> Decision {
         let letter = letter_of(&self.inbound, self.failing_since.unwrap_or(now.at), &self.tried, &detail);
         let retry_at = self.limits.letters.retry_at(self.inbound.priority, letter.since, now.at);
-        let letter = Letter { retry_at: retry_at.filter(|_| may_help), ..letter };
+        let retry_at = retry_at.filter(|_| may_help);
+        // A model that is asked again may word the same effect otherwise, and then no receipt would keep it from a second one.
+        let waits_for_a_person = retry_at.is_some() && self.had_effects();
+        let letter = Letter { retry_at: retry_at.filter(|_| !waits_for_a_person), ..letter };
         // A stateless caller was told and decides; nobody would read the answer to a later try.
         let is_kept = self.limits.letters.keeps(self.inbound.priority, self.inbound.retry.is_some());
         let letter = Some(letter).filter(|_| is_kept && !self.inbound.stateless);
-        let text = report::with_letter(&report::with_progress(text, self), letter.as_ref(), now.at);
+        let mut text = report::with_letter(&report::with_progress(text, self), letter.as_ref(), now.at);
+        if waits_for_a_person && letter.is_some() {
+            text.push_str(report::WAITS_FOR_A_PERSON);
+        }
         self.main(EventBody::Failed { code: code.to_owned(), text, detail, letter })
     }
 
@@ -168,6 +175,15 @@ impl Turn {
         self.skills_run().next().is_some()
     }
 
+    /// Whether this turn, or one that it goes on from, had effects or may have had: nobody but a person tries it again.
+    fn had_effects(&self) -> bool {
+        let main = &self.main;
+        let own = !main.known.is_empty() || !main.receipts.is_empty() || !main.doubts().is_empty();
+        let by_agent =
+            |report: &AgentReport| !report.receipts.is_empty() || !report.in_doubt.is_empty() || report.programs_ran;
+        own || main.programs_ran || main.acts() || self.plan.reports().any(by_agent)
+    }
+
     /// Whether anything may have been changed in this turn, or in the one that it continues.
     pub(super) fn may_have_changed(&self) -> bool {
         let main = &self.main;
@@ -179,6 +195,7 @@ impl Turn {
             !is_clear
                 || !report.receipts.is_empty()
                 || !report.in_doubt.is_empty()
+                || report.programs_ran
                 || report.skills_run.iter().any(|run| run.contains("(unknown)"))
         };
         own || self.plan.reports().any(by_agent)

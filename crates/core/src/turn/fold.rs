@@ -20,9 +20,15 @@ use crate::{
 };
 
 impl Turn {
-    /// Takes in an event; says how many skill calls it adds to the conversation's window. What does not fit the state
+    /// Takes in an event of this time (`event_at`; `at` is when the Engine last recorded one); says how many skill calls it adds to the conversation's window. What does not fit the state
     /// changes nothing.
-    pub(super) fn fold(&mut self, at: Micros, window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
+    pub(super) fn fold(
+        &mut self,
+        (at, event_at): (Micros, Micros),
+        window_used: u32,
+        agent: &AgentId,
+        body: &EventBody,
+    ) -> u32 {
         let round = self.main.round;
         if matches!(body, EventBody::ModelReplied { round, .. } if agent.is_orchestrator() && self.main.awaits(*round))
         {
@@ -31,7 +37,7 @@ impl Turn {
                 opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         }
         self.credit_wait(agent, body);
-        let calls = self.take(at, window_used, agent, body);
+        let calls = self.take((at, event_at), window_used, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
             self.tell();
         }
@@ -74,7 +80,7 @@ impl Turn {
         }
     }
 
-    fn take(&mut self, at: Micros, window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
+    fn take(&mut self, (at, event_at): (Micros, Micros), window_used: u32, agent: &AgentId, body: &EventBody) -> u32 {
         match body {
             // What was held back meanwhile has no deadlines.
             EventBody::DeadlinePassed { .. } if self.suspended => {}
@@ -127,7 +133,7 @@ impl Turn {
                 if let EventBody::ModelFailed { round, .. } = body {
                     self.has_waited(*round, at);
                 }
-                let took = self.main.fold(body);
+                let took = self.main.fold(event_at, body);
                 if matches!(body, EventBody::ModelFailed { .. }) {
                     // An answer whose rest never came is said all the same, and waits for its agents like any other.
                     self.note_owed_results();
@@ -138,7 +144,7 @@ impl Turn {
             // A live Engine hears of its sub-agents' runs with their reports only, so a replay counts their calls there too.
             _ => {
                 if let Some(run) = self.runs.get_mut(agent) {
-                    run.fold(body);
+                    run.fold(event_at, body);
                 }
             }
         }

@@ -26,6 +26,7 @@ mod provenance;
 mod report;
 mod request;
 mod resolve;
+mod retried;
 mod run;
 mod sub;
 mod truth;
@@ -37,6 +38,7 @@ pub use effects::{Judged, TurnEffects};
 pub use inbox::{Joined, Meant, Order, Pending};
 pub use provenance::Provenance;
 pub use resolve::{manual_of, resolve};
+pub use retried::TaskEffects;
 pub use run::{AgentRun, Ending, OpenCall, Phase, Reply, RunKind, RunLimits};
 pub use sub::SubTurn;
 

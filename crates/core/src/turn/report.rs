@@ -26,6 +26,9 @@ const REFUSED: &str = "[This request failed: the model declined to answer.]";
 const CUT_LENGTH: &str = "[This answer was cut off at the model's length limit.]";
 /// See `CUT_LENGTH`.
 const CUT_FILTER: &str = "[The content filter of the model's provider cut this answer off.]";
+/// Below a failure that would be tried again if it had not had effects.
+pub(super) const WAITS_FOR_A_PERSON: &str = "\n\nA part of it was done or may have been done, so I won't try it again by myself. \
+     Retry it from the dead letters, or ask me again for what is missing.";
 /// Ends the report of a turn that stopped at a limit.
 const CONTINUE: &str = "Would you like me to continue?";
 

@@ -356,6 +356,7 @@ impl AgentRun {
             ids: self.provenance.found_ids(),
             waited_ms: self.waited_ms,
             in_doubt: self.doubts(),
+            programs_ran: self.programs_ran || self.acts(),
         }
     }
 
@@ -365,8 +366,8 @@ impl AgentRun {
         self.phase == Phase::Thinking && self.round == round
     }
 
-    /// Takes in an event of this agent; true if a skill's result was awaited and came.
-    pub fn fold(&mut self, body: &EventBody) -> bool {
+    /// Takes in an event of this agent, of this time; true if a skill's result was awaited and came.
+    pub fn fold(&mut self, at: Micros, body: &EventBody) -> bool {
         let mut took = false;
         if let Some((round, waited_ms)) = body.waited()
             && self.awaits(round)
@@ -385,7 +386,7 @@ impl AgentRun {
             }
             EventBody::RoundNotBegun { round, .. } if self.awaits(*round) => (self.began, self.acts_in) = (None, None),
             EventBody::SkillStarted { intent, .. } => self.skill_started(*intent),
-            EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(*intent, outcome),
+            EventBody::SkillFinished { intent, outcome, .. } => took = self.skill_finished(at, *intent, outcome),
             _ => {}
         }
         self.settle();

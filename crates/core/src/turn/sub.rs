@@ -69,9 +69,9 @@ pub(super) fn first_run(spec: &DispatchSpec, turn: &Turn, calls: u32) -> AgentRu
 }
 
 impl SubTurn {
-    /// Takes in an event of this agent.
-    pub fn fold(&mut self, body: &EventBody) {
-        self.run.fold(body);
+    /// Takes in an event of this agent, of this time.
+    pub fn fold(&mut self, at: Micros, body: &EventBody) {
+        self.run.fold(at, body);
     }
 
     /// What is wanted from the world and has no result yet.

@@ -105,9 +105,7 @@ pub fn letter_moved(task: TaskId, state: LetterState, at: i64) -> NewEvent {
 
 /// A message that tries a dead letter again.
 pub fn retries(task: TaskId, of: TaskId, at: i64) -> NewEvent {
-    received_as(task, at, |inbound| {
-        inbound.retry = Some(Retry { of, since: Micros(1), tried: Vec::new(), is_outside: false })
-    })
+    received_as(task, at, |inbound| inbound.retry = Some(Retry::of(of, Micros(1))))
 }
 
 /// A message that brings an operation's result.

@@ -113,8 +113,7 @@ fn agent_takes_the_dates_that_the_user_named_and_no_other() {
 /// A message that brings the result of a long-running operation, and a dead letter's new try of one.
 fn results_from_outside(text: &str) -> [Inbound; 2] {
     let text = format!("[The system.await that was started earlier (operation op_1) has finished]\n{text}");
-    let retry =
-        Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: Micros(0), tried: Vec::new(), is_outside: true };
+    let retry = Retry { is_outside: true, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), Micros(0)) };
     let inbound = World::inbound(&text);
     [
         Inbound { resumes: Some(OperationId::from_uuid(uuid::Uuid::nil())), ..inbound.clone() },

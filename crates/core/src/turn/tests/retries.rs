@@ -1,15 +1,17 @@
 //! Failed work that nobody waits for is tried in other ways before it becomes a dead letter (S3 5.9).
 
 use super::{
-    script::{collect, dispatch, tool},
+    script::{cmd, collect, dispatch, dispatch_to_act, tool, use_skill},
     world::World,
 };
 use crate::{
     event::{EventBody, Inbound, Mode, Priority, ResumeCause, Retry},
-    ids::TaskId,
-    letter::{Letter, Strategy},
+    ids::{AgentId, TaskId},
+    letter::{Letter, LetterLimits, Strategy},
     message::ModelErrorKind,
+    outcome::Outcome,
     time::Micros,
+    turn::TaskEffects,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -88,7 +90,7 @@ fn who_waits_is_told_at_once_and_decides() {
 fn retry_of_a_dead_letter_that_a_person_asked_for_is_a_dead_letter_again_when_it_fails() {
     let mut w = World::new();
     let before = vec!["x".to_owned()];
-    let retry = Retry { of: TaskId::from_uuid(uuid::Uuid::nil()), since: Micros(0), tried: before, is_outside: false };
+    let retry = Retry { tried: before, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), Micros(0)) };
     let task = w.receive(Inbound { priority: Priority::High, retry: Some(retry), ..World::inbound("Report") });
     w.model_fails(ModelErrorKind::Unavailable);
     let letter = letter(&w, task);
@@ -118,12 +120,7 @@ fn a_retrys_failures_count_on_and_stop_before_the_archive_is_due() {
         let mut w = World::new();
         w.now = Micros(0).plus_ms(hours * HOUR_MS);
         let before = Letter { tried: vec!["x".to_owned(), "y".to_owned()], since: Micros(0), retry_at: None };
-        let retry = Retry {
-            of: TaskId::from_uuid(uuid::Uuid::nil()),
-            since: before.since,
-            tried: before.tried,
-            is_outside: false,
-        };
+        let retry = Retry { tried: before.tried, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), before.since) };
         let inbound = Inbound { priority: Priority::Normal, retry: Some(retry), ..World::inbound("Report") };
         let task = w.receive(inbound);
         for _ in 0..3 {
@@ -172,4 +169,102 @@ fn each_way_is_tried_once_in_a_turn() {
     w.model_fails(ModelErrorKind::Unavailable);
     assert_eq!(strategies(&w), [Strategy::OtherBackend, Strategy::Later]);
     assert_eq!(w.ending(task).0, "failed");
+}
+
+/// A new try of a failed task, made of the log as the keeper of the dead letters makes it.
+fn again(w: &mut World, task: TaskId, priority: Priority) -> TaskId {
+    let mut effects = TaskEffects::default();
+    w.log.iter().filter(|event| event.task == task).for_each(|event| effects.take(event));
+    let (receipts, in_doubt) = effects.all();
+    let retry = Retry { receipts, in_doubt, ..Retry::of(task, w.now) };
+    w.receive(Inbound { priority, retry: Some(retry), ..World::inbound("Write to Bob") })
+}
+
+fn fails_in_each_way(w: &mut World) {
+    (0..3).for_each(|_| w.model_fails(ModelErrorKind::Unavailable));
+}
+
+#[test]
+fn retry_of_a_turn_with_receipts_or_doubts_does_not_repeat_its_effects() {
+    let unknown = Outcome::unknown("Its receipt is missing.", serde_json::json!({}));
+    for (outcome, shown, answered) in [
+        (Outcome::success("Sent to Bob #9"), "Do not do it again.]", "[done already] Sent to Bob #9"),
+        (unknown, "say that it is not known", "may have happened already"),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let main = AgentId::orchestrator();
+        let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
+        let mut task = w.say_as(Priority::Normal, "Write to Bob");
+        w.replies("", std::slice::from_ref(&send));
+        w.skill_ends(&main, 0, outcome);
+        fails_in_each_way(&mut w);
+        assert_eq!(letter(&w, task).retry_at, None);
+        assert!(w.ending(task).1.contains("I won't try it again by myself"), "{}", w.ending(task).1);
+        // By hand, and the new try's own letter in the same way; a background one is only made of an older version's letter.
+        for class in [Priority::High, Priority::Background, Priority::High] {
+            task = again(&mut w, task, class);
+            assert!(w.last_shown().contains(shown) && w.last_shown().contains("<result-"), "{}", w.last_shown());
+            w.replies("", std::slice::from_ref(&send));
+            assert!(w.skill_calls(&main).is_empty(), "{answered}");
+            assert!(w.results()[0].contains(answered), "{:?}", w.results());
+            fails_in_each_way_of(&mut w, class);
+            assert_eq!(letter(&w, task).retry_at, None);
+        }
+    }
+}
+
+fn fails_in_each_way_of(w: &mut World, class: Priority) {
+    if class == Priority::High {
+        w.model_fails(ModelErrorKind::Unavailable);
+    } else {
+        fails_in_each_way(w);
+    }
+}
+
+#[test]
+fn retry_does_not_repeat_the_effects_of_agents_of_the_turn_that_failed() {
+    const CREATE: &str = "tasks.create --title milk";
+    for (is_over, answered) in [(true, "[done already] Created task #1 milk"), (false, "may have happened already")] {
+        let mut w = World::new();
+        let task = w.say_as(Priority::Normal, "Buy milk");
+        w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+        w.agent_replies("a", &cmd(CREATE), &[]);
+        w.skill_starts(&super::script::agent("a"));
+        if is_over {
+            w.agent_skill("a", "Created task #1 milk");
+        }
+        w.agent_ends("a", crate::event::ReportStatus::Crashed);
+        fails_in_each_way(&mut w);
+        assert_eq!(letter(&w, task).retry_at, None);
+        again(&mut w, task, Priority::High);
+        w.replies("", &[dispatch_to_act("b", &[]), collect(&[])]);
+        w.agent_replies("b", &cmd(CREATE), &[]);
+        assert!(w.last_shown_to("b").contains(answered), "{}", w.last_shown_to("b"));
+        assert!(w.skill_calls(&super::script::agent("b")).is_empty());
+    }
+}
+
+#[test]
+fn turn_in_which_a_program_worked_is_not_tried_again_by_itself() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say_as(Priority::Normal, "Write the file");
+    w.only_logged(task, &AgentId::orchestrator(), EventBody::RoundBegan { round: 1, backend: "coder".to_owned() });
+    w.conv.round_acts(task, 1);
+    w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+    fails_in_each_way(&mut w);
+    assert_eq!(letter(&w, task).retry_at, None);
+}
+
+#[test]
+fn retry_of_a_letter_with_effects_that_could_not_begin_in_time_waits_for_a_person() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say_as(Priority::Normal, "Hold the lane");
+    let doubt = ("email.send".to_owned(), serde_json::json!({"to": "bob"}));
+    let retry = Retry { in_doubt: vec![doubt], ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), w.now) };
+    let retry = Inbound { priority: Priority::Normal, retry: Some(retry), ..World::inbound("Write to Bob") };
+    let task = w.receive(retry);
+    for _ in 0..2 {
+        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: Some(LetterLimits::default()) });
+    }
+    assert_eq!(letter(&w, task).retry_at, None);
 }

@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{EventBody, Inbound, OrderVerb, Priority, ReportStatus, ResumeCause},
+    event::{EventBody, Inbound, OrderVerb, Priority, ReportStatus, ResumeCause, Retry},
     ids::{AgentId, TaskId},
     limits::{SubAgentInterface, TurnLimits},
     message::{Finish, ModelErrorKind, ModelReply, ToolCall},
@@ -348,8 +348,7 @@ fn inbound(w: &World, text: u8, priority: Priority, kind: Kind) -> Inbound {
         Kind::DueIn(ms) => inbound.not_before = Some(w.now.plus_ms(ms.into())),
         Kind::Retry => {
             let of = tasks(w)[0];
-            inbound.retry =
-                Some(crate::event::Retry { of, since: w.now, tried: vec!["once".to_owned()], is_outside: false });
+            inbound.retry = Some(Retry { tried: vec!["once".to_owned()], ..Retry::of(of, w.now) });
         }
     }
     inbound

@@ -175,10 +175,7 @@ fn agent_that_its_turn_ends_reports_the_receipts_that_it_has() {
 #[test]
 fn effect_that_another_effect_on_its_thing_has_undone_is_run_again() {
     let mut w = World::in_mode(Mode::SingleLoop);
-    let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true), ("status", true)]);
-    update.args[0].kind = ArgKind::Id;
-    let all = skills().iter().map(|s| SkillSpec::clone(s)).chain([update]).collect::<Vec<_>>();
-    w.skills = SkillSet::new(all, [], 1);
+    w.skills = with_update();
     let task = w.say("Mark task 7 as done, then as open, then as done");
     for status in ["done", "open", "done"] {
         w.replies("", &[use_skill("1", "tasks.update", &json!({"id": 7, "status": status}))]);
@@ -188,6 +185,37 @@ fn effect_that_another_effect_on_its_thing_has_undone_is_run_again() {
     w.replies("", &[]);
     w.replies("", &[]);
     assert_eq!(w.answer(task), "Done in this turn:\n- Task #7 is done\n- Task #7 is open\n- Task #7 is done");
+}
+
+/// The skills with one that changes a task by its number.
+fn with_update() -> SkillSet {
+    let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true), ("status", true)]);
+    update.args[0].kind = ArgKind::Id;
+    let all = skills().iter().map(|s| SkillSpec::clone(s)).chain([update]).collect::<Vec<_>>();
+    SkillSet::new(all, [], 1)
+}
+
+#[test]
+fn effect_undone_by_an_agent_of_a_smaller_name_is_run_again() {
+    for is_restarted in [false, true] {
+        let mut w = World::new();
+        w.skills = with_update();
+        w.say("Mark task 7 as done, then as open, then as done");
+        let dispatch = |name: &str| {
+            let arguments = json!({"agent_id": name, "mission": "Task 7", "skills": ["tasks.update"]});
+            crate::turn::tests::script::tool(&format!("d_{name}"), "dispatch_agent", &arguments)
+        };
+        w.replies("", &[dispatch("m"), dispatch("a"), dispatch("z"), collect(&[])]);
+        for (name, status) in [("m", "done"), ("a", "open")] {
+            w.agent_replies(name, &cmd(&format!("tasks.update --id 7 --status {status}")), &[]);
+            w.agent_skill(name, &format!("Task #7 is {status}"));
+        }
+        if is_restarted {
+            w.restart(ResumeCause::Restart);
+        }
+        w.agent_replies("z", &cmd("tasks.update --id 7 --status done"), &[]);
+        assert_eq!(w.skill_calls(&agent("z")).len(), 1, "{}", w.last_shown_to("z"));
+    }
 }
 
 #[test]

@@ -363,7 +363,8 @@ impl World {
         let key = self.key(agent).expect("the agent runs");
         let task = key.0;
         let turn = self.agents.get_mut(&key).expect("the agent runs");
-        turn.fold(&body);
+        // As it is stored: see `append`.
+        turn.fold(self.now.plus_ms(1), &body);
         match turn.report(self.now) {
             Some(report) => self.hand_in(&key, vec![(task, agent.clone(), body)], report),
             None => {
@@ -419,7 +420,7 @@ impl World {
         };
         let body = EventBody::SkillStarted { intent: skill.intent, call_id, skill: skill.skill };
         if let Some(turn) = self.agents.get_mut(&(task, agent.clone())) {
-            turn.fold(&body);
+            turn.fold(self.now.plus_ms(1), &body);
         }
         self.append(task, agent, body);
     }
