@@ -53,10 +53,7 @@ pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
             SubAgentInterface::Cmd => Vec::new(),
             SubAgentInterface::Json => vec![scoped_use_skill(&turn.spec)],
         },
-        skill_names: match interface {
-            SubAgentInterface::Cmd => Vec::new(),
-            SubAgentInterface::Json => turn.spec.skills.clone(),
-        },
+        skill_names: turn.spec.skills.clone(),
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: turn.conversation.to_string(),
         priority: turn.priority.level(),

@@ -5,6 +5,9 @@ use annie_core::{caller::ToolChoice, message::ModelRequest};
 /// What models put before a name because their own template does.
 const PREFIXES: [&str; 6] = ["functions.", "functions::", "tools.", "tool.", "default_api.", "skills."];
 
+/// The tool that runs a skill.
+const USE_SKILL: &str = "use_skill";
+
 /// The names of one request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
@@ -15,14 +18,20 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Those of a request; none where no tools are offered, since then no text is a call.
+    /// Those of a request; none where the caller wants no calls. An agent that runs its skills by commands is offered no tools,
+    /// and some models write calls all the same: of a skill, or of the tool that runs skills.
     pub fn of(request: &ModelRequest) -> Self {
-        if request.tools.is_empty() || request.options.tool_choice == Some(ToolChoice::None) {
+        if request.options.tool_choice == Some(ToolChoice::None) {
             return Self::default();
         }
-        let tools = request.tools.iter().map(|tool| &tool.name);
-        let known = tools.chain(&request.skill_names).map(|name| (name.clone(), plain(name))).collect();
-        Self { known, tools: request.tools.len() }
+        let by_commands = request.tools.is_empty() && !request.skill_names.is_empty();
+        let tools: Vec<&str> = match by_commands {
+            true => vec![USE_SKILL],
+            false => request.tools.iter().map(|tool| tool.name.as_str()).collect(),
+        };
+        let skills = request.skill_names.iter().map(String::as_str);
+        let known = tools.iter().copied().chain(skills).map(|name| (name.to_owned(), plain(name))).collect();
+        Self { known, tools: tools.len() }
     }
 
     pub const fn is_empty(&self) -> bool {

@@ -65,5 +65,10 @@ fn requests_name_the_skills_that_a_text_call_may_mean() {
     let mut w = World::new();
     w.say("Look");
     w.replies("", &[dispatch("a", &[])]);
-    assert!(w.sub("a").request().skill_names.is_empty(), "an agent that writes commands is offered no calls");
+    let granted = w.sub("a").request().skill_names.clone();
+    assert_eq!(
+        granted,
+        ["mcp.files.read__all", "tasks.search"],
+        "an agent that writes commands may write a call of what it was granted"
+    );
 }
