@@ -4,6 +4,7 @@
 //! death: the log; its next life scans it for what is open. One conversation that keeps dying is parked with its crash
 //! records, shown, and resumable; it never takes its neighbours along (invariant 11).
 
+mod arrivals;
 mod others;
 mod quarantine;
 mod room;
@@ -22,6 +23,7 @@ use annie_core::{
     ports::StoreError,
     time::Micros,
 };
+use arrivals::Arrivals;
 use others::{Looked, Whose};
 use quarantine::{park_open, parked, quarantine};
 use ractor::ActorId;
@@ -189,6 +191,9 @@ struct Seat {
     wakes_sent: u64,
     /// A message came here while its present life was awake.
     has_news: bool,
+    /// Those of these messages that are known. They end with the life: a message that arrived here is a reason for one claim,
+    /// so that two processes do not take a conversation from each other in turn.
+    arrivals: Arrivals,
     /// Another process has it, and its present life does not know.
     is_elsewhere: bool,
     budget: Budget,
@@ -425,6 +430,7 @@ fn new_seat(user: UserId, cause: Option<ResumeCause>, number: u64) -> Seat {
         addr: None,
         wakes_sent: 0,
         has_news: false,
+        arrivals: Arrivals::default(),
         is_elsewhere: false,
         budget,
         waits,
@@ -450,11 +456,15 @@ async fn wake(
     }
     if let Some(engine) = engine(ctx, state, conversation, user).await
         && awake
-        && engine.tell(EngineMsg::Wake(event))
-        && let Some(seat) = state.seats.get_mut(&conversation)
     {
-        seat.wakes_sent += 1;
-        seat.has_news = true;
+        let arrived = event.as_ref().map(|event| event.task);
+        let is_told = engine.tell(EngineMsg::Wake(event));
+        if let Some(seat) = state.seats.get_mut(&conversation) {
+            seat.wakes_sent += u64::from(is_told);
+            // An Engine that was fenced a moment ago and does not hear it any more is asked after all the same.
+            seat.has_news = true;
+            arrived.into_iter().for_each(|task| seat.arrivals.push(task));
+        }
     }
 }
 
@@ -499,6 +509,7 @@ async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, con
             state.cells.insert(addr.cell.get_id(), conversation);
             seat.wakes_sent = 0;
             (seat.has_news, seat.is_elsewhere) = (false, false);
+            seat.arrivals = Arrivals::default();
             (seat.cause, seat.blamed) = (None, None);
             seat.addr = Some(addr);
         }

@@ -19,5 +19,6 @@ mod quiet;
 mod room;
 mod scheduler;
 mod sigkill;
+mod silent_owner;
 mod snapshots;
 mod two_processes;

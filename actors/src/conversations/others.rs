@@ -18,7 +18,7 @@ use super::{
     room::{self, come_back, make_room, sleep, take_seat},
     scan::{broken, scan},
     start, start_again,
-    watch::{Due, steady, watch},
+    watch::{Due, steady, watch, watch_for},
 };
 use crate::{
     engine::{EngineMsg, Sleep},
@@ -115,9 +115,9 @@ async fn whose(
 
 /// A process that has taken a conversation over keeps it: two that claimed it back from each other would get nothing done.
 /// It comes back when something arrives for it here, and what came to the life that was shut out is such a thing, unless the
-/// other process is at work in it: that one hears of it soon. So it does if nothing at all happens there any more. What shut
-/// an Engine out of this very process was the last breath of a life before it, whose parent was killed: then it goes on, as
-/// after a death.
+/// other process is at work in it: that one hears of it soon. If it does not, because it is frozen or dead, the watch brings
+/// the conversation back: soon for a message that came here, and late for anything else. What shut an Engine out of this very
+/// process was the last breath of a life before it, whose parent was killed: then it goes on, as after a death.
 pub(super) async fn fenced(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
@@ -137,9 +137,9 @@ pub(super) async fn fenced(
         Ok(Whose::Anothers { .. }) => {
             metrics::counter!("annie_conversations_lost_total").increment(1);
             tracing::info!(%conversation, "another process owns the conversation now");
-            let user = seat.user.clone();
+            let (user, arrivals) = (seat.user.clone(), std::mem::take(&mut seat.arrivals));
             state.seats.remove(&conversation);
-            watch(ctx, state, conversation, user, Due::AtOnce);
+            watch_for(ctx, state, (conversation, user), Due::AtOnce, arrivals);
             make_room(ctx, state).await;
         }
         Err(error) => {
@@ -303,10 +303,10 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
             continue;
         }
         seat.is_elsewhere = true;
-        let user = seat.user.clone();
+        let (user, arrivals) = (seat.user.clone(), std::mem::take(&mut seat.arrivals));
         state.wiring.hub.publish(conversation, Live::Unsure);
         if is_open {
-            watch(ctx, state, conversation, user, Due::AtOnce);
+            watch_for(ctx, state, (conversation, user), Due::AtOnce, arrivals);
         }
     }
     for conversation in seen.open {

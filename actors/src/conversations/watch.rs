@@ -15,6 +15,7 @@ use annie_core::{
 
 use super::{
     Conversations, ConversationsMsg, ConversationsState, DEPRIVED_MS_MAX, Work,
+    arrivals::Arrivals,
     others::{self, ask_within, newest},
     wake,
 };
@@ -28,6 +29,10 @@ const LOOKS_MS_MIN: u64 = 1_000;
 const LOOK_MAX: usize = 1_000;
 /// How long a process has for claiming what it may have just taken in, in milliseconds: twice what others leave it.
 const CLAIM_MS_MAX: u64 = 2 * others::CLAIM_MS_MAX;
+/// How long the owner of a conversation may be silent while a message waits that arrived at this process, in milliseconds.
+/// Its user waits for an answer. An owner that lives hears of the message within about a second, and stores something in
+/// this time unless it is within one long round: then that round is asked of the model again here, once.
+const ARRIVAL_MS_MAX: u64 = 10_000;
 
 /// Those that are watched. All its times are the monotonic clock's: whoever sets the other one back makes nobody wait.
 #[derive(Default)]
@@ -53,6 +58,8 @@ struct Watched {
     was: Option<Place>,
     /// What is open in it may be a neighbour's that is about to claim it, and is not taken at once.
     is_patient: bool,
+    /// Messages that arrived at this process, when its Engine had lost the conversation and did not know.
+    arrivals: Arrivals,
 }
 
 /// Why a conversation is watched that is nobody's.
@@ -76,13 +83,15 @@ enum Standing {
     Ours(Place),
     /// Another's, which lives, as far as is known, or has nothing to do there.
     Theirs,
+    /// Another's, of which something was heard elsewhere a moment ago; a message that arrived here waits.
+    Heard(Place),
     /// Another's, of which nothing is heard, though something is due there.
     Silent(Place),
 }
 
-/// What a look at the watched conversations found.
+/// What a look at the watched conversations found: each with the time until the next look, in milliseconds.
 #[derive(Debug)]
-pub struct Seen(Vec<(ConversationId, Standing)>);
+pub struct Seen(Vec<(ConversationId, Standing, u64)>);
 
 /// Watches a conversation. A process that lives writes something within the time of a round, there if something is due and
 /// can run, or at least elsewhere; one that does not has left it lying.
@@ -93,17 +102,33 @@ pub(super) fn watch(
     user: UserId,
     due: Due,
 ) {
+    watch_for(ctx, state, (conversation, user), due, Arrivals::default());
+}
+
+/// Watches a conversation for messages that arrived at this process.
+pub(super) fn watch_for(
+    ctx: &Context<Conversations>,
+    state: &mut ConversationsState,
+    (conversation, user): (ConversationId, UserId),
+    due: Due,
+    arrivals: Arrivals,
+) {
     let (now, is_patient) = (steady(ctx), due == Due::IfItStays);
     match state.watch.all.entry(conversation) {
         Entry::Occupied(mut known) => {
             let known = known.get_mut();
-            if is_patient || !known.is_patient {
+            if arrivals.is_empty() && (is_patient || !known.is_patient) {
                 return;
+            }
+            if !arrivals.is_empty() {
+                // What was seen before the message arrived says nothing of what its owner does about it.
+                known.was = None;
+                known.arrivals.append(arrivals);
             }
             (known.is_patient, known.due_at) = (false, now);
         }
         Entry::Vacant(free) => {
-            free.insert(Watched { user, due_at: now, was: None, is_patient });
+            free.insert(Watched { user, due_at: now, was: None, is_patient, arrivals });
         }
     }
     set(ctx, state, now);
@@ -153,13 +178,15 @@ pub(super) fn look(ctx: &Context<Conversations>, state: &mut ConversationsState)
     let mut due: Vec<(Micros, ConversationId)> = due.collect();
     due.sort_unstable();
     due.truncate(LOOK_MAX);
+    let arrivals = |id: ConversationId| state.watch.all.get(&id).map_or_else(Arrivals::default, |w| w.arrivals.clone());
+    let due: Vec<(ConversationId, Arrivals)> = due.into_iter().map(|(_, id)| (id, arrivals(id))).collect();
     if due.is_empty() {
         set_for_all(ctx, state);
         return;
     }
     state.watch.looked_at = Some(now);
     let (store, node, me) = (state.wiring.store.clone(), state.wiring.node, ctx.me());
-    let (due, wall, patience_ms) = (due.into_iter().map(|(_, id)| id).collect(), ctx.now(), patience_ms(state));
+    let (wall, patience_ms) = (ctx.now(), patience_ms(state));
     state.tasks.spawn(Work::Watch, async move {
         let look = seen(store.as_ref(), node, due, wall, patience_ms);
         let seen = ask_within(LOOK_MS_MAX, "what others do", look).await;
@@ -175,7 +202,6 @@ pub(super) async fn looked(
 ) {
     state.tasks.remove(&Work::Watch);
     let now = steady(ctx);
-    let again_at = now.later_ms(patience_ms(state));
     let Seen(seen) = seen.unwrap_or_else(|error| {
         tracing::warn!(%error, "it is not known what other processes do");
         let soon = now.later_ms(DEPRIVED_MS_MAX);
@@ -184,9 +210,9 @@ pub(super) async fn looked(
         }
         Seen(Vec::new())
     });
-    for (conversation, standing) in seen {
+    for (conversation, standing, wait_ms) in seen {
         let Some(watched) = state.watch.all.get_mut(&conversation) else { continue };
-        watched.due_at = again_at;
+        watched.due_at = now.later_ms(wait_ms);
         let is_done = match standing {
             Standing::Done => true,
             Standing::Ours((_, seq)) if state.room.sleeps(conversation, seq) => true,
@@ -197,6 +223,10 @@ pub(super) async fn looked(
             Standing::Ours(_) => false,
             Standing::Theirs => {
                 watched.was = None;
+                continue;
+            }
+            Standing::Heard(place) => {
+                watched.was = Some(place);
                 continue;
             }
             Standing::Silent(place) if watched.was.replace(place) == Some(place) => false,
@@ -213,7 +243,7 @@ pub(super) async fn looked(
 async fn seen(
     store: &dyn Store,
     node: NodeIncarnation,
-    due: Vec<ConversationId>,
+    due: Vec<(ConversationId, Arrivals)>,
     now: Micros,
     patience_ms: u64,
 ) -> Result<Seen, StoreError> {
@@ -225,11 +255,13 @@ async fn seen(
         by_conversation.entry(task.conversation).or_default().push(task);
     }
     let mut seen = Vec::with_capacity(due.len());
-    for id in due {
+    for (id, arrivals) in due {
         let Some(here) = by_conversation.get(&id) else {
-            seen.push((id, Standing::Done));
+            seen.push((id, Standing::Done, patience_ms));
             continue;
         };
+        let has_arrival = here.iter().any(|task| arrivals.contains(task.id) && waits(task, &open_ids, now));
+        let patience_ms = if has_arrival { patience_ms.min(ARRIVAL_MS_MAX) } else { patience_ms };
         let row = match newest.iter().find(|row| row.id == id).cloned() {
             Some(row) => Some(row),
             None => store.conversation(Scope::Operator, id).await?,
@@ -240,15 +272,18 @@ async fn seen(
                 let apart_ms = now.since_ms(other.updated_at).max(other.updated_at.since_ms(now));
                 other.owner == row.owner && other.id != id && apart_ms < patience_ms
             };
+            let place = (row.epoch, row.last_seq);
             if row.owner.is_none_or(|owner| owner == node) {
-                Standing::Ours((row.epoch, row.last_seq))
-            } else if !is_due(here, &open_ids, now) || newest.iter().any(is_heard_of) {
+                Standing::Ours(place)
+            } else if !is_due(here, &open_ids, now) {
                 Standing::Theirs
+            } else if newest.iter().any(is_heard_of) {
+                if has_arrival { Standing::Heard(place) } else { Standing::Theirs }
             } else {
-                Standing::Silent((row.epoch, row.last_seq))
+                Standing::Silent(place)
             }
         });
-        seen.push((id, standing));
+        seen.push((id, standing, patience_ms));
     }
     Ok(Seen(seen))
 }
@@ -263,12 +298,18 @@ fn patience_ms(state: &ConversationsState) -> u64 {
 /// Whether there is something in a conversation that its owner would do now: not what is held back, put off, or waits for
 /// another task; nor what waits behind such a thing.
 fn is_due(here: &[&TaskRow], open: &HashSet<TaskId>, now: Micros) -> bool {
-    let can_run = |task: &TaskRow| {
-        let waits = task.after.iter().any(|other| open.contains(other));
-        task.state != TaskState::Suspended && task.not_before.is_none_or(|at| at <= now) && !waits
-    };
     let is_begun = here.iter().any(|task| task.started_at.is_some());
-    here.iter().any(|task| can_run(task) && (task.started_at.is_some() || !is_begun))
+    here.iter().any(|task| can_run(task, open, now) && (task.started_at.is_some() || !is_begun))
+}
+
+fn can_run(task: &TaskRow, open: &HashSet<TaskId>, now: Micros) -> bool {
+    let waits = task.after.iter().any(|other| open.contains(other));
+    task.state != TaskState::Suspended && task.not_before.is_none_or(|at| at <= now) && !waits
+}
+
+/// Whether a task could run and has not begun.
+fn waits(task: &TaskRow, open: &HashSet<TaskId>, now: Micros) -> bool {
+    task.started_at.is_none() && can_run(task, open, now)
 }
 
 #[cfg(test)]
