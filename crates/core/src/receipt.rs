@@ -126,7 +126,8 @@ fn collect_ids(value: &Value, is_id: bool, found: &mut Vec<u64>) {
     }
 }
 
-fn fingerprint(skill: &str, arguments: &Value) -> String {
+/// Tells calls apart.
+pub(crate) fn fingerprint(skill: &str, arguments: &Value) -> String {
     let digest = text_sha256(&format!("{skill} {arguments}"));
     digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -23,6 +23,7 @@ mod numbers;
 mod opening;
 mod overflow;
 mod provenance;
+mod quotes;
 mod report;
 mod request;
 mod resolve;
