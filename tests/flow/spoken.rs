@@ -48,3 +48,11 @@ async fn spoken_wish_runs_the_skill_that_it_asks_for() {
     let (_, answer, ran) = spoken("Please put an x on my list").await;
     assert_eq!((answer.as_str(), ran), ("So it is.", 1));
 }
+
+#[tokio::test]
+async fn spoken_yes_runs_the_skill_that_was_asked_about() {
+    for said in ["Yes please", "ok do that", "Ja bitte"] {
+        let (heard, answer, ran) = spoken(said).await;
+        assert_eq!((answer.as_str(), ran), ("So it is.", 1), "{said}: {heard:?}");
+    }
+}

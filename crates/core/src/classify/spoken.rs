@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A kind of spoken request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spoken {
     /// Something is only asked: skills that read are enough.
@@ -135,64 +135,57 @@ const VERBS: &[&str] = &[
     "hinzuzufügen",
 ];
 /// A clause that begins with one of these asks about what is, or about something that was done.
-const ASKING: &[&str] = &[
-    "what", "when", "which", "who", "where", "why", "how", "did", "do", "does", "is", "are", "am", "was", "were",
-    "have", "has", "any", "wann", "wer", "wo", "wie", "welche", "welcher", "welches", "warum", "wen", "wem", "wieviel",
-    "ist", "sind", "bin", "hat", "habe", "haben", "gibt", "wessen",
+const ASKING: &str = "what whats when which who where why how did does is are am was were has any wann was wer wo wie welche \
+    welcher welches warum wen wem wieviel ist sind bin hat habe haben gibt wessen";
+/// The same, where somebody is asked or asked about: "do I have", but not "do that", nor "have the dentist moved".
+const ASKING_OF: &str = "do have";
+const ASKED_OF: &str = "i you we they he she it any anything there";
+/// Verbs of a wish to be told something, at the beginning of a clause.
+const READING: &str =
+    "show tell list read find search say hear explain zeig zeige sag sage nenn nenne lies such suche finde erkläre";
+/// The same behind other words: "kannst du mir sagen", "I want to know".
+const READING_WITHIN: &str = "hear know zeigen sagen nennen lesen vorlesen suchen finden wissen hören erklären";
+/// Verbs that ask for something to be told only with who is to be told it: "give me", but not "give task 3 high priority".
+const GIVING: [&str; 4] = ["give me", "give us", "gib mir", "gib uns"];
+/// A text that is nothing but these and a name or two is no request.
+const GREETING: &str = "hello hi hey thanks thank bye hallo guten danke tschüss good morning afternoon evening night day morgen tag \
+    abend nacht moin servus";
+/// Words before those that say what a clause is.
+const FILLERS: &str = "please can could would will you i d ll want like to just so and also then well um uh bitte kannst könntest \
+    würdest du ich möchte will mir gerne und also dann mal annie";
+/// An answer to a question of the assistant's: what was asked about is wanted, or something else is.
+const CONFIRMING: &str = "yes yeah yep yup no nope ok okay sure right exactly correct fine go ja jawohl nein doch klar genau gerne \
+    einverstanden";
+/// A wish to be told of something later, which is something to be done.
+const WAITING: [&str; 14] = [
+    "let me know when",
+    "let me know once",
+    "let me know if",
+    "let me know as soon",
+    "let us know",
+    "tell me once",
+    "tell me as soon",
+    "wait for",
+    "wait until",
+    "sag mir bescheid",
+    "gib mir bescheid",
+    "sag bescheid",
+    "gib bescheid",
+    "melde dich",
 ];
-/// Words of a wish to be told something.
-const READING: &[&str] = &[
-    "show",
-    "tell",
-    "list",
-    "read",
-    "find",
-    "search",
-    "what",
-    "say",
-    "give",
-    "hear",
-    "know",
-    "look",
-    "explain",
-    "zeig",
-    "zeige",
-    "zeigen",
-    "sag",
-    "sage",
-    "sagen",
-    "nenn",
-    "nenne",
-    "nennen",
-    "lies",
-    "lesen",
-    "vorlesen",
-    "such",
-    "suche",
-    "suchen",
-    "finde",
-    "finden",
-    "gib",
-    "geben",
-    "wissen",
-    "hören",
-    "erkläre",
-    "erklären",
-];
-/// A text that begins with one of these and asks for nothing else is no request.
-const GREETING: &[&str] = &[
-    "hello", "hi", "hey", "good", "thanks", "thank", "bye", "yes", "no", "ok", "hallo", "guten", "danke", "tschüss",
-    "ja", "nein",
-];
+/// "Tell me when the build is done" is such a wish, and "tell me when the dentist is" is a question.
+const WAITED_FOR: &str = "done finished ready complete completed over here back arrives fertig erledigt da";
 /// A clause that begins so asks for what follows, though its first word is one of [`ASKING`].
-const POLITE: &[&str] = &["is it possible", "would it be possible", "ist es möglich", "wäre es möglich"];
+const POLITE: [&str; 6] =
+    ["is it possible", "would it be possible", "how about", "ist es möglich", "wäre es möglich", "wie wäre es"];
 
 /// The kind of what was spoken. What is neither clearly a question nor a greeting counts as a wish: an answer that says that
 /// nothing can be changed is worse than one that takes a moment longer.
 #[must_use]
 pub fn spoken(text: &str) -> Spoken {
     let lower = text.to_lowercase();
-    let clauses = lower.split(['.', '!', '?', ',', ';']).flat_map(|s| s.split(" and ")).flat_map(|s| s.split(" und "));
+    let clauses =
+        lower.split(['.', '!', '?', ',', ';', '\n']).flat_map(|s| s.split(" and ")).flat_map(|s| s.split(" und "));
     let wishes = clauses.filter(|clause| asks_for_a_change(clause)).count();
     match wishes {
         0 if is_only_asked(&lower) => Spoken::Simple,
@@ -205,16 +198,63 @@ fn words(text: &str) -> impl Iterator<Item = &str> + Clone {
     text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty())
 }
 
-fn asks_for_a_change(clause: &str) -> bool {
-    let is_polite = POLITE.iter().any(|polite| clause.trim_start().starts_with(polite));
-    let first = words(clause).next().unwrap_or_default();
-    (is_polite || !ASKING.contains(&first)) && words(clause).any(|word| VERBS.contains(&word))
+fn is_in(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|listed| listed == word)
 }
 
-/// Whether a text that names no change is a question, a wish to be told something, or a greeting.
+fn asks_for_a_change(clause: &str) -> bool {
+    let is_polite = POLITE.iter().any(|polite| clause.trim_start().starts_with(polite));
+    (is_polite || !is_question(clause)) && words(clause).any(|word| VERBS.contains(&word))
+}
+
+/// Whether a clause asks about what is. What may be a request as well is none.
+fn is_question(clause: &str) -> bool {
+    let mut words = words(clause);
+    let first = words.next().unwrap_or_default();
+    is_in(ASKING, first) || (is_in(ASKING_OF, first) && words.next().is_some_and(|of| is_in(ASKED_OF, of)))
+}
+
+/// Whether a text that names no change is a question, a wish to be told something, or a greeting: each of its sentences is.
 fn is_only_asked(text: &str) -> bool {
-    let Some(first) = words(text).next() else { return true };
-    ASKING.contains(&first) || GREETING.contains(&first) || words(text).any(|word| READING.contains(&word))
+    !is_waited_for(text) && text.split(['.', '!', '?', ';', '\n']).all(is_asked_or_greeting)
+}
+
+fn is_waited_for(text: &str) -> bool {
+    let plain = words(text).collect::<Vec<_>>().join(" ");
+    WAITING.iter().any(|waiting| plain.contains(waiting))
+        || (plain.contains("tell me when ") && words(text).last().is_some_and(|last| is_in(WAITED_FOR, last)))
+}
+
+/// Whether a sentence's first clause that is no greeting asks for something to be told.
+fn is_asked_or_greeting(sentence: &str) -> bool {
+    for clause in sentence.split(',') {
+        let mut rest = clause;
+        let (mut is_greeting, mut may_confirm) = (false, true);
+        loop {
+            let Some(first) = words(rest).next() else { break };
+            if is_in(CONFIRMING, first) && may_confirm {
+                return false;
+            }
+            let plain = words(rest).take(2).collect::<Vec<_>>().join(" ");
+            if is_question(rest) || is_in(READING, first) || GIVING.contains(&plain.as_str()) {
+                return true;
+            }
+            is_greeting |= is_in(GREETING, first);
+            may_confirm = is_in(GREETING, first) || is_in("um uh well so and und annie", first);
+            if !is_in(GREETING, first) && !is_in(FILLERS, first) {
+                break;
+            }
+            rest = rest.split_once(first).map_or("", |(_, behind)| behind);
+        }
+        if words(rest).any(|word| is_in(READING_WITHIN, word)) {
+            return true;
+        }
+        // "Hello dear Annie", and what is called out before a question.
+        if words(rest).count() > if is_greeting { 2 } else { 0 } {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -233,6 +273,19 @@ mod tests {
             "Kannst du mir sagen, wann der Termin ist?",
             "Ist Milch auf der Liste?",
             "Read me my tasks",
+            "Good morning, what is on my list?",
+            "Hey Annie, tell me when the dentist is",
+            "Hi there",
+            "Thanks",
+            "Do I have anything to do today?",
+            "Have you created the task?",
+            "And what is due tomorrow?",
+            "Give me my tasks",
+            "I want to know what is due",
+            "Ich möchte gerne wissen, was ansteht",
+            "Gib mir meine Aufgaben",
+            "Danke. Was steht morgen an?",
+            "",
         ] {
             assert_eq!(spoken(text), Spoken::Simple, "{text}");
         }
@@ -247,6 +300,27 @@ mod tests {
             "Is it possible to remind me of bread?",
             "Ist es möglich, die Aufgabe zu löschen?",
             "Some milk for tomorrow please",
+            "Yes.",
+            "Yes please",
+            "Ja bitte",
+            "Gerne",
+            "Um, yes",
+            "ok do that",
+            "No, the second one",
+            "Nein",
+            "Sure, go ahead",
+            "Good, do that",
+            "Do remind me to call mum",
+            "Have the dentist moved to Friday",
+            "Give task 3 high priority",
+            "Hey, give task 3 high priority",
+            "What's the time? Give task 3 high priority.",
+            "Let me know when the build is done",
+            "Tell me when the backup is ready",
+            "Sag mir Bescheid, wenn der Build fertig ist",
+            "Milk on the list, please",
+            "How about we move the dentist to Friday?",
+            "Yes. What is on it?",
         ] {
             assert_eq!(spoken(text), Spoken::Action, "{text}");
         }

@@ -10,6 +10,7 @@ use super::{
     sub,
 };
 use crate::{
+    classify::spoken,
     context::{clip, escape},
     event::{Action, AgentReport, DispatchSpec, EventBody, ResumeCause},
     ids::AgentId,
@@ -69,6 +70,8 @@ impl Turn {
             self.inbound.text.push_str(&inbound.text);
             self.main.user_adds(&format!("{USER_ADDS}, while you work on this:]\n{}", inbound.text));
             self.main.provenance.add_user_text(&inbound.text);
+            // What is added may ask for a change where the first words only asked.
+            self.facts.spoken_as = self.facts.spoken_as.map(|kind| kind.max(spoken(&inbound.text)));
             self.told.push(task);
         }
         // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.

@@ -5,7 +5,8 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{EventBody, Inbound, Priority},
+    classify::Spoken,
+    event::{EventBody, Inbound, Mode, Priority},
     ids::TaskId,
     limits::TurnLimits,
     message::{ModelErrorKind, Usage},
@@ -37,6 +38,19 @@ fn what_the_user_adds_is_told_before_the_next_round_and_gets_its_own_final() {
     assert!(w.conv.is_idle());
     let history = w.say("And?");
     assert_eq!(w.on(history).request().messages.len(), 3, "the turn is one exchange");
+}
+
+#[test]
+fn spoken_question_to_which_a_wish_is_added_is_a_wish() {
+    for (added, kind) in [("and add milk", Spoken::Action), ("And what is due?", Spoken::Simple)] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        w.facts.spoken_as = Some(Spoken::Simple);
+        w.say_as(Priority::Realtime, "What is on my list?");
+        w.add(added);
+        w.replies("Bread.", &[]);
+        assert_eq!(w.turn().facts.spoken_as, Some(kind), "{added}");
+        assert_eq!(w.conv, w.refolded());
+    }
 }
 
 #[test]
