@@ -14,7 +14,7 @@ use crate::{
     http::extract::Body,
 };
 
-/// Texts in one request.
+/// Texts in one request, as texts or as lists of tokens.
 const INPUTS_MAX: usize = 2_048;
 
 /// What is asked.
@@ -35,14 +35,17 @@ impl EmbeddingRequest {
         let is_text = |v: &Value| v.as_str().is_some_and(|text| !text.is_empty());
         let is_tokens = |v: &Value| v.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_token));
         let fits = match &self.input {
-            Value::Array(list) if list.len() > INPUTS_MAX => false,
             Value::Array(list) if !list.is_empty() => {
-                list.iter().all(is_text) || list.iter().all(is_token) || list.iter().all(is_tokens)
+                // One text as tokens may be as long as the model takes.
+                let is_few = list.len() <= INPUTS_MAX;
+                list.iter().all(is_token) || is_few && (list.iter().all(is_text) || list.iter().all(is_tokens))
             }
             one => is_text(one),
         };
         if !fits {
-            let why = format!("input is a text that is not empty, or a list of 1 to {INPUTS_MAX} of them");
+            let why = format!(
+                "input is a text that is not empty, or its tokens as whole numbers, or a list of 1 to {INPUTS_MAX} of either"
+            );
             return Err(Fault::invalid(why).at("input"));
         }
         let mut body = Map::from_iter([("input".to_owned(), self.input.clone())]);

@@ -257,7 +257,11 @@ async fn embeddings_are_passed_through_where_a_backend_makes_them() {
         assert_eq!((status, &made["data"][0]["embedding"]), (200, &json!([0.5, 1.0])), "{made}");
         assert_eq!(made["asked"], json!({"input": ["a", "b"], "encoding_format": "base64", "dimensions": 2}));
     }
+    for tokens in [json!(vec![1; 3_000]), json!([[1, 2], [3]])] {
+        assert_eq!(server.post(PATH, json!({"model": "annie", "input": tokens})).await.0, 200);
+    }
     for (body, status, field) in [
+        (json!({"model": "annie", "input": vec![[1]; 2_049]}), 400, "input"),
         (json!({"model": "ada", "input": "x"}), 404, "model"),
         (json!({"model": "annie", "input": ""}), 400, "input"),
         (json!({"model": "annie"}), 400, "input"),
