@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use annie_core::{
     event::{Action, AgentReport, AnswerOutcome, Event, EventBody, ReportStatus, ResolvedCall},
     ids::AgentId,
-    message::Finish,
     outcome::Outcome,
 };
 use serde_json::{Value, json};
@@ -16,7 +15,7 @@ use super::{
     failure::Failure,
     talk::Seen,
 };
-use crate::door::shown_event;
+use crate::door::{is_cut_off, shown_event};
 
 /// Characters of a command line or mission that are shown.
 const LINE_CHARS_MAX: usize = 100;
@@ -121,9 +120,8 @@ impl<'a> Watch<'a> {
 
     fn event(&mut self, event: &Event) -> Result<Option<Ending>, Failure> {
         match &event.body {
-            EventBody::ModelReplied { calls, finish, .. } => {
-                // The next round goes on with it, and the answer says how.
-                self.goes_on |= calls.is_empty() && *finish == Finish::Length && event.agent.is_orchestrator();
+            EventBody::ModelReplied { calls, .. } => {
+                self.goes_on |= is_cut_off(event);
                 if !calls.is_empty() {
                     self.break_off()?;
                 }

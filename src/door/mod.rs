@@ -30,7 +30,7 @@ pub(crate) use operate::{
     BreakerLine, Target, hold_gate, list_breakers, operate_actor, release_gate, reset_breaker, resume_conversation,
     unknown_skill,
 };
-pub(crate) use shown::{read_event, shown_event};
+pub(crate) use shown::{is_cut_off, read_event, shown_event};
 pub(crate) use slots::{Slot, Slots};
 use tokio::sync::{Semaphore, watch};
 use tonic_health::{ServingStatus, server::HealthReporter};

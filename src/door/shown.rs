@@ -1,7 +1,11 @@
 //! Events as callers see them. The log keeps microseconds and short names for ever; what leaves has RFC 3339 times and ids
 //! named like everywhere else in the interface.
 
-use annie_core::{event::Event, time::Micros};
+use annie_core::{
+    event::{Event, EventBody},
+    message::Finish,
+    time::Micros,
+};
 use chrono::{DateTime, SecondsFormat};
 use serde_json::Value;
 
@@ -17,6 +21,18 @@ const TIMES: [&[&str]; 7] = [
     &["letter", "retry_at"],
     &["outcome", "operation", "expires_at"],
 ];
+
+/// Whether the event is a round of the turn's own agent that was cut off by its length: the next round may go on with it, and
+/// only the final text says how the two are joined.
+pub fn is_cut_off(event: &Event) -> bool {
+    match &event.body {
+        EventBody::ModelReplied { text, calls, finish, .. } => {
+            let has_words_only = calls.is_empty() && !text.trim().is_empty();
+            event.agent.is_orchestrator() && has_words_only && *finish == Finish::Length
+        }
+        _ => false,
+    }
+}
 
 /// An event for callers.
 pub fn shown_event(event: &Event) -> Value {

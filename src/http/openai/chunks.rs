@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use annie_core::{
     event::{Action, Event, EventBody},
     ids::TaskId,
-    message::{Finish, Usage},
+    message::Usage,
     ports::Draft,
 };
 use serde_json::{Value, json};
@@ -41,12 +41,10 @@ impl Chunks {
     }
 
     fn event(&mut self, event: &Event) {
+        self.writer.event(event);
         let agent = &event.agent;
         match &event.body {
-            EventBody::ModelReplied { round, text, calls, finish, .. } if agent.is_orchestrator() => {
-                if calls.is_empty() && *finish == Finish::Length {
-                    self.writer.hold();
-                }
+            EventBody::ModelReplied { round, text, calls, .. } if agent.is_orchestrator() => {
                 let is_the_answer = calls.iter().any(|call| call.action == Action::Caller);
                 if !calls.is_empty() && !is_the_answer && !text.trim().is_empty() && !self.writer.has_drafted(*round) {
                     self.reasoning(format!("{}\n", text.trim()));
@@ -57,8 +55,6 @@ impl Chunks {
                     }
                 }
             }
-            // The round is tried again, or another life takes the turn up: its text comes anew.
-            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if agent.is_orchestrator() => self.writer.again(),
             EventBody::SkillFinished { skill, outcome, .. } => {
                 self.reasoning(format!("{agent}: {skill} ({})\n", outcome.status.as_str()));
             }
@@ -166,6 +162,7 @@ mod tests {
 
     use annie_core::{
         ids::{AgentId, ConversationId, Seq},
+        message::Finish,
         time::Micros,
     };
 

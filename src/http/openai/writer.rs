@@ -2,6 +2,10 @@
 //! long as a draft says what was already given, it is held back; when it says more, the more is given; when it says something
 //! else, that is given whole behind a blank line.
 
+use annie_core::event::{Event, EventBody};
+
+use crate::door::is_cut_off;
+
 /// What was given, and what is coming in.
 #[derive(Debug, Default)]
 pub struct AnswerWriter {
@@ -33,16 +37,20 @@ impl AnswerWriter {
         self.show()
     }
 
+    /// What a stored event says of the rounds that are written.
+    pub fn event(&mut self, event: &Event) {
+        match &event.body {
+            // The round is tried again, or another life takes the turn up: its text comes anew.
+            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => self.again(),
+            _ => self.held |= is_cut_off(event),
+        }
+    }
+
     /// The round is written anew, or the next one begins.
-    pub fn again(&mut self) {
+    fn again(&mut self) {
         self.incoming.clear();
         self.aligned = false;
         self.drafted = false;
-    }
-
-    /// The round was cut off, and the next one goes on with it.
-    pub const fn hold(&mut self) {
-        self.held = true;
     }
 
     /// Whether anything of this round came as a draft.
@@ -136,7 +144,7 @@ mod tests {
     fn answer_that_goes_on_in_another_round_is_given_once() {
         let mut writer = AnswerWriter::default();
         assert_eq!(writer.draft(1, "Once upon a").as_deref(), Some("Once upon a"));
-        writer.hold();
+        writer.held = true;
         assert_eq!(writer.draft(2, "time"), None);
         assert_eq!(writer.finish("Once upon a time").as_deref(), Some(" time"));
     }

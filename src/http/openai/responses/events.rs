@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use annie_core::{
-    event::{Event, EventBody},
+    event::Event,
     ids::TaskId,
     ports::Draft,
 };
@@ -50,16 +50,11 @@ impl Events {
     }
 
     fn event(&mut self, event: &Event) {
-        match &event.body {
-            // The round is tried again, or another life takes the turn up: its text comes anew.
-            EventBody::ModelFailed { .. } | EventBody::Resumed { .. } if event.agent.is_orchestrator() => {
-                self.writer.again();
-            }
-            body => match Answer::of(body) {
-                Some(answer) => self.finish(&answer),
-                None if body.is_final() => self.fail(&failed(body)),
-                None => {}
-            },
+        self.writer.event(event);
+        match Answer::of(&event.body) {
+            Some(answer) => self.finish(&answer),
+            None if event.body.is_final() => self.fail(&failed(&event.body)),
+            None => {}
         }
     }
 
