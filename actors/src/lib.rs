@@ -33,6 +33,7 @@ pub use engine::Control;
 pub use kernel::{
     EmbedError, Follow, Health, Kernel, KernelError, LETTERS_AT_ONCE_MAX, LetterDetail, ManyDone, ManyLetters,
     NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
+    THREAD_BYTES_MAX,
 };
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};

@@ -29,7 +29,7 @@ pub use operate::{Health, Operation};
 pub use operations::OperationResult;
 pub use stream::{Follow, StreamItem};
 pub(crate) use submit::take_in;
-pub use submit::{Submission, Submitted};
+pub use submit::{Submission, Submitted, THREAD_BYTES_MAX};
 use tokio::sync::watch;
 
 use crate::{log_writer::LogError, observe::SendError, wiring::Wiring};

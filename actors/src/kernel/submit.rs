@@ -33,7 +33,7 @@ const AFTER_MAX: usize = 64;
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
 /// The longest conversation that a caller may bring with a request, its tools included, in bytes.
-const THREAD_BYTES_MAX: usize = 1024 * 1024;
+pub const THREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Beginnings of message ids that only the kernel gives, so that nobody can send one of its messages in its place.
 const RESERVED: [&str; 2] = [DEAD_LETTER, OPERATION];

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How much of the posted history a new conversation begins with, in bytes; older messages are left out.
-const PREAMBLE_BYTES_MAX: usize = 128 * 1024;
+pub(super) const PREAMBLE_BYTES_MAX: usize = 128 * 1024;
 
 /// The body of a completion.
 #[derive(Debug, Deserialize)]
@@ -194,8 +194,7 @@ impl ChatRequest {
         let trailing = messages.iter().rev().take_while(|m| m.role == "user").count();
         let (before, now) = messages.split_at(messages.len() - trailing);
         if !now.is_empty() && now.iter().all(|m| m.is_unreadable()) {
-            let why = "the message has attachments only, which cannot be read here: say something in words beside them";
-            return Err(Fault::new(Code::Unsupported, why).at("messages"));
+            return Err(attachments_only("messages"));
         }
         let now: Vec<String> = now.iter().map(|m| m.text()).filter(|t| !t.trim().is_empty()).collect();
         if now.is_empty() {
@@ -209,6 +208,12 @@ impl ChatRequest {
     pub fn conversation(&self, headers: &HeaderMap) -> Option<Where> {
         conversation(headers, self.metadata.as_ref())
     }
+}
+
+/// Refuses words that are none: what cannot be read would be taken for what the user says.
+pub fn attachments_only(field: &str) -> Fault {
+    let why = "the message has attachments only, which cannot be read here: say something in words beside them";
+    Fault::new(Code::Unsupported, why).at(field)
 }
 
 /// The conversation that a client means, if it says.

@@ -11,6 +11,7 @@ mod openai_repeats;
 mod openai_tools;
 mod operate;
 mod operations;
+mod responses;
 mod routes;
 mod security;
 mod stream;

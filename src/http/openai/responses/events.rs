@@ -2,11 +2,7 @@
 
 use std::collections::VecDeque;
 
-use annie_core::{
-    event::Event,
-    ids::TaskId,
-    ports::Draft,
-};
+use annie_core::{event::Event, ids::TaskId, ports::Draft};
 use serde_json::{Value, json};
 
 use super::{

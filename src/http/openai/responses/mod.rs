@@ -7,6 +7,7 @@ mod items;
 mod previous;
 mod request;
 
+use annie_actors::THREAD_BYTES_MAX;
 use annie_core::caller::{CallerRequest, Thread};
 use axum::{
     Json,
@@ -30,7 +31,7 @@ use crate::{
     auth::Caller,
     door::{AppState, Where},
     error::Fault,
-    http::extract::Body,
+    http::{extract::Body, messages::client_id},
 };
 
 /// The handler.
@@ -44,12 +45,12 @@ pub async fn create(
     request.check()?;
     let mode = mode_of(&request.model)?;
     let previous = match request.previous() {
-        Some(id) => Some(Previous::read(&state, &caller, id).await?),
+        Some(id) => Some(Previous::read(&state, &caller, id, client_id(None, &headers)?.as_deref()).await?),
         None => None,
     };
     let named = request.conversation(&headers);
     let stateless = named.is_none();
-    let wish = wish(&request, previous, named)?;
+    let wish = wish(&request, previous, named).await?;
     let begun = begin(&state, caller, &headers, TurnWish { stateless, mode, ..wish }).await?;
     let label = Label::new(&request, begun.task, state.kernel.now());
     let (task, conversation) = (begun.task, begun.conversation);
@@ -68,11 +69,14 @@ pub async fn create(
 
 /// The turn that a request means: the model's own loop on the client's messages where tools of the client are in play, else a
 /// message in a conversation.
-fn wish(request: &ResponseRequest, previous: Option<Previous>, named: Option<Where>) -> Result<TurnWish, Fault> {
+async fn wish(request: &ResponseRequest, previous: Option<Previous>, named: Option<Where>) -> Result<TurnWish, Fault> {
     let (options, tools) = request.options()?;
-    if !tools.is_empty() || request.has_calls() || previous.as_ref().is_some_and(|p| p.is_thread) {
+    if !tools.is_empty() || request.has_calls() || previous.as_ref().is_some_and(Previous::is_thread) {
         let with_skills = request.with_skills();
-        let (system, messages) = previous.map(|p| (p.system, p.messages)).unwrap_or_default();
+        let (system, messages) = match previous {
+            Some(previous) => previous.messages(THREAD_BYTES_MAX).await?,
+            None => (String::new(), Vec::new()),
+        };
         let (system, messages) = request.thread(system, messages)?;
         let text = thread::title(&messages);
         let thread = Some(Thread { system, messages, tools, with_skills });
@@ -84,11 +88,12 @@ fn wish(request: &ResponseRequest, previous: Option<Previous>, named: Option<Whe
     let mut preamble = said.before;
     let mut place = named;
     if let Some(previous) = previous {
-        if place.is_none() && previous.is_newest {
+        if place.is_none() && previous.goes_on {
             place = Some(Where::Id(previous.conversation.to_string()));
+        } else {
+            // Another response went on from there already: this one gets a conversation of its own with the same beginning.
+            preamble.splice(0..0, previous.spoken().await?);
         }
-        // Another response went on from there already: this one gets a conversation of its own with the same beginning.
-        preamble.splice(0..0, previous.spoken());
     }
     let request = CallerRequest { options, instructions: said.instructions, thread: None };
     Ok(TurnWish { place, stateless: true, mode: None, text: said.text, preamble: newest(preamble), request })

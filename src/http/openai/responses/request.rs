@@ -148,6 +148,17 @@ impl ResponseRequest {
         reader.finish("input")
     }
 
+    /// Whether what the user says now is nothing but what Annie cannot see or hear.
+    fn is_unreadable(&self) -> bool {
+        let is_message = |item: &&Value| {
+            matches!(item["type"].as_str(), None | Some("message"))
+                && !matches!(item["role"].as_str(), Some("system" | "developer"))
+        };
+        let messages = self.input.as_array().into_iter().flatten().filter(is_message);
+        let mut now = messages.rev().take_while(|item| item["role"] == "user").peekable();
+        now.peek().is_some() && now.all(|item| has_attachments_only(&item["content"]))
+    }
+
     /// What the request says without calls of tools.
     pub fn said(&self) -> Result<Said, Fault> {
         let mut instructions: Vec<String> = self.instructions.iter().cloned().collect();
@@ -158,6 +169,9 @@ impl ResponseRequest {
                 Item::Said(role, text) => before.push((role.to_owned(), text)),
                 Item::Call(_) | Item::Result(..) => {}
             }
+        }
+        if self.is_unreadable() {
+            return Err(request::attachments_only("input"));
         }
         instructions.retain(|text| !text.trim().is_empty());
         before.retain(|(_, text)| !text.trim().is_empty());
@@ -218,6 +232,13 @@ impl<'a> Item<'a> {
             }
         }
     }
+}
+
+fn has_attachments_only(content: &Value) -> bool {
+    let words = |part: &Value| part["text"].as_str().or_else(|| part["refusal"].as_str()).map(str::to_owned);
+    let Some(parts) = content.as_array() else { return false };
+    let is_silent = parts.iter().all(|part| words(part).is_none_or(|text| text.trim().is_empty()));
+    is_silent && parts.iter().any(|part| words(part).is_none())
 }
 
 /// The text of a content. What Annie cannot see or hear is named in its place, so that the answer can say so.
