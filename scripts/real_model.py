@@ -14,39 +14,18 @@ Prints a table, and writes `result.json` with every answer, model reply and skil
 if there is raw markup or a false claim. Needs nothing but Python's standard library.
 """
 
-import argparse
 import datetime
 import json
 import pathlib
-import re
 import shutil
 import socket
-import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 
-RAW = re.compile(
-    r"""```\s*(cmd|json|bash|sh|tool)|\{\s*"(name|skill|arguments|agent_id|tool|function|title)"|\[TOOL_CALLS|\[Context\]|"""
-    r"""\[Command Result|</?\s*(think|tool|result|report|memory|tasks|function|invoke|parameter)\b|<\||use_skill|get_skill|"""
-    r"""dispatch_agent|get_agent_results|\s--[a-z]+\s|^\s*(tasks|notes|memory|system)\.\w+\s+--""",
-    re.MULTILINE,
-)
-CLAIM = re.compile(
-    r"\b(i|i've|i have|has been|have been|was|were|is now|are now|successfully|task #\d+|note|it's|your)\b[^.?!\n]{0,60}"
-    r"\b(created|added|saved|deleted|removed|marked|completed|updated|moved|renamed|set to|changed|rescheduled|noted|ordered|"
-    r"placed|booked|remembered|remember that|done)\b"
-    r"|\b(erstellt|hinzugefügt|gespeichert|gelöscht)\b|^(created|added|saved|deleted|updated|done)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-DENIAL = re.compile(
-    r"\b(not|n't|cannot|can't|could not|couldn't|unable|no task|nothing|failed|did not|didn't|nicht|would you|do you want|"
-    r"which|shall i|should i)\b",
-    re.IGNORECASE,
-)
+from real_common import State, arguments, configuration, has, judged, marks, prepared, trail, weekday
 
 SEEDS = [
     "Create a task: Send the parcel, due friday",
@@ -59,45 +38,6 @@ SEEDS = [
     'Create a note called groceries with "- milk and eggs"',
     'Create a note called plans with "The boat trip is in June"',
 ]
-
-
-class State:
-    """What the data folder of a stopped or running server holds."""
-
-    def __init__(self, folder):
-        with sqlite3.connect(f"file:{folder}/annie.db?mode=ro", uri=True) as db:
-            rows = db.execute("SELECT number, title, status, priority, due FROM todos WHERE archived_at IS NULL")
-            self.todos = {number: tuple(rest) for number, *rest in rows}
-            self.memories = {number: text for number, text in db.execute("SELECT number, content FROM memories")}
-            self.events = [
-                (agent, kind, json.loads(body))
-                for agent, kind, body in db.execute("SELECT agent_id, kind, body FROM events ORDER BY at, seq")
-            ]
-        self.notes = {
-            str(path.relative_to(folder)): path.read_text(errors="replace") for path in sorted(folder.rglob("*.md"))
-        }
-
-    def todo(self, *words):
-        """The numbers of the to-dos whose title has all words."""
-        return [n for n, (title, *_) in self.todos.items() if all(w.lower() in title.lower() for w in words)]
-
-    def same(self, other):
-        return (self.todos, self.memories, self.notes) == (other.todos, other.memories, other.notes)
-
-    def note(self, name):
-        return next((text for path, text in self.notes.items() if name in path.lower()), "")
-
-    def remembers(self, *words):
-        return any(all(w.lower() in text.lower() for w in words) for text in self.memories.values())
-
-
-def weekday(day, after):
-    """The first such weekday after a date."""
-    return after + datetime.timedelta(days=(day - after.weekday() - 1) % 7 + 1)
-
-
-def has(answer, *words):
-    return all(re.search(w, answer, re.IGNORECASE) for w in words)
 
 
 def made(after, before, *words):
@@ -218,30 +158,9 @@ def seeded(program, folder, extra):
     return state
 
 
-def trail(events, before):
-    """What the models said and which skills ran, for people to read."""
-    lines = []
-    for agent, kind, body in events[len(before):]:
-        if kind == "model_replied":
-            calls = [f"{call.get('name')} {call.get('raw')}" for call in body.get("calls", [])]
-            lines.append({"agent": agent, "said": body.get("text"), "calls": calls})
-        elif kind == "skill_finished":
-            outcome = body.get("outcome", {})
-            lines.append({"agent": agent, "ran": body.get("skill"), "status": outcome.get("status"), "data": outcome.get("data")})
-        elif kind in ("model_failed", "failed", "agent_reported"):
-            lines.append({"agent": agent, kind: body.get("error") or body.get("text") or body.get("report")})
-    return lines
-
-
 def run(options, work):
-    extra = 'timezone = "UTC"\n'
-    settings = pathlib.Path(options.toml).read_text() if options.toml else ""
-    toml = (
-        f'mode = "{options.mode}"\n{extra}{settings}\n[[backend]]\nname = "real"\nprofile = "llamacpp"\n'
-        f'base_url = "{options.model_url}"\nmodel = "{options.model}"\ncontext_tokens_max = {options.window}\n'
-        f"temperature = 0.0\nfirst_token_ms_max = 300000\n{options.backend}\n"
-    )
-    before = seeded(options.program, work / "seed", extra)
+    toml = configuration(options)
+    before = seeded(options.program, work / "seed", 'timezone = "UTC"\n')
     wanted = {int(n) for n in options.only.split(",")} if options.only else None
     results = []
     for n, (request, changes, check) in enumerate(cases(), 1):
@@ -254,37 +173,24 @@ def run(options, work):
             reply = server.ask(request)
         after, answer = State(folder), reply.get("answer") or ""
         lines = trail(after.events, before.events)
-        untouched = before.same(after)
-        claim = bool(CLAIM.search(answer)) and not DENIAL.search(answer) and untouched and (changes or n in (27, 28))
+        raw, claim = judged(answer, changes or n in (27, 28), before.same(after))
         row = {
-            "n": n, "request": request, "right": bool(check(before, after, answer)) and not RAW.search(answer),
-            "raw": bool(RAW.search(answer)),
+            "n": n, "request": request, "right": bool(check(before, after, answer)) and not raw, "raw": raw,
             "false_claim": claim, "status": reply.get("status"), "seconds": round(time.monotonic() - started, 1),
             "rounds": sum("said" in line for line in lines), "skills": [line["ran"] for line in lines if "ran" in line],
             "answer": answer, "trail": lines,
         }
         results.append(row)
-        marks = "".join(mark for mark, on in (("R", row["raw"]), ("F", row["false_claim"])) if on)
-        print(f"{n:2} {'ok ' if row['right'] else '-  '}{marks:2} {row['seconds']:6.1f} s {row['rounds']:2} rounds  "
+        print(f"{n:2} {'ok ' if row['right'] else '-  '}{marks(raw, claim):2} {row['seconds']:6.1f} s {row['rounds']:2} rounds  "
               f"{request[:44]:44}  {' '.join(answer.split())[:90]}", flush=True)
     return results
 
 
 def main():
-    about = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    about.add_argument("--program", default="target/debug/annie", help="the program to measure")
-    about.add_argument("--model-url", default="http://127.0.0.1:18080/v1", help="an OpenAI-compatible server")
-    about.add_argument("--model", default="default", help="the model's name there")
-    about.add_argument("--mode", default="single_loop", choices=["multi_agent", "single_loop", "direct"])
-    about.add_argument("--window", type=int, default=8192, help="the model's context window, in tokens")
-    about.add_argument("--toml", help="a file with more settings of the top level")
-    about.add_argument("--backend", default="", help="more settings of the backend, as TOML")
-    about.add_argument("--only", help="numbers of requests, with commas")
-    about.add_argument("--out", help="where to keep result.json and the data folders; default: a new temporary folder")
-    options = about.parse_args()
-    options.program = str(pathlib.Path(options.program).resolve())
-    work = pathlib.Path(options.out or tempfile.mkdtemp(prefix="annie-real-model-")).resolve()
-    work.mkdir(parents=True, exist_ok=True)
+    parser = arguments(__doc__)
+    parser.add_argument("--only", help="numbers of requests, with commas")
+    options = parser.parse_args()
+    work = prepared(options, "annie-real-model-")
     results = run(options, work)
     count = {key: sum(row[key] for row in results) for key in ("right", "raw", "false_claim", "rounds", "seconds")}
     count["skill_runs"] = sum(len(row["skills"]) for row in results)
