@@ -9,7 +9,7 @@ use annie_core::{
     limits::MainInterface,
     route::{BackendFacts, Cost, Privacy, RateWindow, RouteTable, RouteTableError},
 };
-use annie_llm::{CommandConfig, LlmError, ModelConfig, Profile, Secret};
+use annie_llm::{CommandConfig, ModelConfig, Profile, Secret};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -193,50 +193,52 @@ impl BackendConfig {
         Ok(client)
     }
 
-    pub(super) fn check(&self, index: &str) -> Result<(), KeyError> {
+    /// Every key that does not fit.
+    pub(super) fn problems(&self, index: &str) -> Vec<KeyError> {
+        let mut found = Vec::new();
         let name = self.name();
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
         let begins = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
         if !begins || name.len() > 64 || !name.bytes().all(fits) {
             let fix = "use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first";
-            return Err(KeyError::value(&["backend", index, "name"], &format!("{name:?} is no name"), fix));
+            found.push(KeyError::value(&["backend", index, "name"], &format!("{name:?} is no name"), fix));
         }
-        self.check_pool(index)?;
-        let wrong = |e: LlmError| {
-            let what = match e {
-                LlmError::Config { what, .. } => what,
-                other => other.to_string(),
-            };
-            let key = self.key_named_in(&what);
-            let path = ["backend", index, key];
-            let path = if key.is_empty() { &path[..2] } else { &path[..] };
-            KeyError::value(path, &what, "see `annie config init` for an example")
-        };
-        match &self.client {
+        found.extend(self.pool_problems(index));
+        let complaints = match &self.client {
             ClientConfig::Model(model) => {
                 let keys = [model.api_key.is_some(), self.pool.api_key_file.is_some(), self.pool.api_key_env.is_some()];
                 if keys.into_iter().filter(|given| *given).count() > 1 {
                     let fix = "keep one of api_key, api_key_file and api_key_env";
-                    return Err(KeyError::value(&["backend", index], "its key is given more than once", fix));
+                    found.push(KeyError::value(&["backend", index], "its key is given more than once", fix));
                 }
                 if model.temperature.is_some_and(|t| !(0.0..=TEMPERATURE_MAX).contains(&t)) {
                     let (path, fix) = (["backend", index, "temperature"], "give 0 to 2, or leave it out");
-                    return Err(KeyError::value(&path, "it is no temperature", fix));
+                    found.push(KeyError::value(&path, "it is no temperature", fix));
                 }
-                model.validate().map_err(wrong)
+                model.problems()
             }
             ClientConfig::Command(command) => {
                 let keys = [
                     ("api_key_file", self.pool.api_key_file.is_some()),
                     ("api_key_env", self.pool.api_key_env.is_some()),
                 ];
-                if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
+                found.extend(keys.into_iter().filter(|(_, given)| *given).map(|(key, _)| {
                     let fix = "name the variable in env_pass, or set it in env";
-                    return Err(KeyError::value(&["backend", index, key], "a program is given no key", fix));
-                }
-                command.validate().map_err(wrong)
+                    KeyError::value(&["backend", index, key], "a program is given no key", fix)
+                }));
+                command.problems()
+            }
+        };
+        for what in complaints {
+            let key = self.key_named_in(&what);
+            let path = ["backend", index, key];
+            let path = if key.is_empty() { &path[..2] } else { &path[..] };
+            // A key that was told of already is told of once.
+            if !found.iter().any(|e| e.path == path) {
+                found.push(KeyError::value(path, &what, "see `annie config init` for an example"));
             }
         }
+        found
     }
 
     /// The key that a client's complaint is about: its first word, unless it is about the whole.
@@ -251,7 +253,7 @@ impl BackendConfig {
     }
 
     /// The pool's keys, each by itself, so that the one that does not fit is known.
-    fn check_pool(&self, index: &str) -> Result<(), KeyError> {
+    fn pool_problems(&self, index: &str) -> Vec<KeyError> {
         let BackendFacts { capabilities, context_tokens_max, slots, cost, window, called, .. } = self.facts();
         let plain = || BackendFacts { name: "one".to_owned(), ..BackendFacts::default() };
         let each = [
@@ -266,12 +268,11 @@ impl BackendConfig {
             ("window", BackendFacts { window, ..plain() }, "write it as { requests_max = 60, window_ms = 3600000 }"),
             ("called", BackendFacts { called, ..plain() }, "write words such as [\"claude\"], or [] for none"),
         ];
-        for (key, facts, fix) in each {
-            if let Err(RouteTableError::Backend { what, .. }) = RouteTable::new(Vec::new(), &[facts]) {
-                return Err(KeyError::value(&["backend", index, key], &what, fix));
-            }
-        }
-        Ok(())
+        let wrong = |(key, facts, fix): (&str, BackendFacts, &str)| match RouteTable::new(Vec::new(), &[facts]) {
+            Err(RouteTableError::Backend { what, .. }) => Some(KeyError::value(&["backend", index, key], &what, fix)),
+            _ => None,
+        };
+        each.into_iter().filter_map(wrong).collect()
     }
 }
 
@@ -292,6 +293,12 @@ fn privacy_of(model: &ModelConfig) -> Privacy {
 /// The host of an address, in small letters.
 pub(super) fn host_of(url: &str) -> Option<String> {
     url.parse::<axum::http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase))
+}
+
+/// Whether an address is in a network of the operator's own, but not on this machine: there the configured profile decides
+/// whether a backend is local.
+pub(crate) fn is_in_own_network(url: &str) -> bool {
+    host_of(url).is_some_and(|host| is_private(&host) && !is_loopback(&host))
 }
 
 /// Whether a host, in small letters, is this machine.

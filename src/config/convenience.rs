@@ -5,9 +5,11 @@
 //! `OPENROUTER_API_KEY`, else `OPENAI_API_KEY` says where. Where backends are configured, `ANNIE_MODEL` alone replaces the
 //! first one's model.
 
+use annie_llm::Profile;
 use toml::Value;
 
 use super::{
+    backend::host_of,
     environment::Environment,
     error::{ConfigError, Place},
 };
@@ -26,7 +28,7 @@ pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
     let Some(model) = environment.get(MODEL) else { return Ok(Vec::new()) };
     let has = |name: &str| environment.get(name).is_some();
     let (name, profile, base_url, said_by, key) = if let Some(url) = environment.get(BASE_URL) {
-        let profile = profile_of(url);
+        let profile = profile_of(url).map(Profile::as_str);
         (profile.unwrap_or("generic"), profile, url, BASE_URL, Some(OPENAI_KEY).filter(|k| has(k)))
     } else if has(OPENROUTER_KEY) {
         ("openrouter", Some("openrouter"), "https://openrouter.ai/api/v1", OPENROUTER_KEY, Some(OPENROUTER_KEY))
@@ -56,12 +58,18 @@ pub fn backend(environment: &Environment) -> Result<Settings, ConfigError> {
 }
 
 /// What kind of server is certain at an address; any other is asked.
-fn profile_of(url: &str) -> Option<&'static str> {
-    let host = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
-    match host {
-        "openrouter.ai" => Some("openrouter"),
-        "api.openai.com" => Some("openai"),
-        host if host.ends_with(":11434") => Some("ollama"),
+fn profile_of(url: &str) -> Option<Profile> {
+    let authority = url.split("://").nth(1).unwrap_or(url).split('/').next().unwrap_or_default();
+    service_of(url).or_else(|| authority.ends_with(":11434").then_some(Profile::Ollama))
+}
+
+/// The service whose own address it is. Services do not say what they are, so it is never learned from them.
+pub(crate) fn service_of(url: &str) -> Option<Profile> {
+    match host_of(url)?.as_str() {
+        "openrouter.ai" => Some(Profile::OpenRouter),
+        "api.openai.com" => Some(Profile::OpenAi),
+        "api.anthropic.com" => Some(Profile::Anthropic),
+        host if host.ends_with(".openai.azure.com") => Some(Profile::Azure),
         _ => None,
     }
 }

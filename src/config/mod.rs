@@ -17,9 +17,10 @@ mod store;
 mod typed;
 mod values;
 
-pub(crate) use backend::read_key;
 pub use backend::{BackendConfig, ClientConfig, Kind, Pool};
+pub(crate) use backend::{is_in_own_network, read_key};
 pub use convenience::idle_keys;
+pub(crate) use convenience::service_of;
 pub use environment::Environment;
 pub use error::{ConfigError, Place};
 pub use layers::{Flag, Loaded, Sources};

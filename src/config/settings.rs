@@ -11,7 +11,7 @@ use annie_core::{
     breaker::BreakerLimits,
     event::{Mode, Priority},
     ids::UserId,
-    limits::{Deadlines, SubAgentInterface, TurnLimits},
+    limits::{Deadline, Deadlines, SubAgentInterface, TurnLimits},
     notice::NotifyLimits,
     queue::QueueLimits,
     route::{BackendFacts, RouteRule, RouteTable, RouteTableError},
@@ -259,15 +259,12 @@ impl Config {
     /// What the types cannot say: every mistake that does not follow from another.
     pub(super) fn problems(&self) -> Vec<KeyError> {
         let mut found = self.zeros();
-        let checks = [
-            self.store.check(),
-            self.check_turn(),
-            self.check_deadlines(),
-            self.check_people(),
-            self.check_client(),
-            self.chaos.check(self.server.bind),
-        ];
-        found.extend(checks.into_iter().filter_map(Result::err));
+        found.extend(self.store.check().err());
+        found.extend(self.turn_problems());
+        found.extend(self.deadline_problems());
+        found.extend(self.people_problems());
+        found.extend(self.client_problems());
+        found.extend(self.chaos.check(self.server.bind).err());
         let backends = self.backend_problems();
         // Rules are looked at over backends that are well.
         let routes = if backends.is_empty() { self.check_routes(&self.facts()).err() } else { None };
@@ -275,22 +272,23 @@ impl Config {
         found
     }
 
-    fn check_client(&self) -> Result<(), KeyError> {
+    fn client_problems(&self) -> Vec<KeyError> {
+        let mut found = Vec::new();
         if let Some(url) = &self.client.url
             && !url.starts_with("http://")
             && !url.starts_with("https://")
         {
             let fix = "write it as http://127.0.0.1:7420";
-            return Err(KeyError::value(&["client", "url"], "it does not begin with http:// or https://", fix));
+            found.push(KeyError::value(&["client", "url"], "it does not begin with http:// or https://", fix));
         }
         if self.client.key.is_some() && self.client.key_file.is_some() {
-            return Err(KeyError::value(&["client", "key"], "key_file is given too", "keep one of the two"));
+            found.push(KeyError::value(&["client", "key"], "key_file is given too", "keep one of the two"));
         }
         if tracing_subscriber::EnvFilter::try_new(&self.log.level).is_err() {
             let fix = "write error, warn, info, debug or trace, or for each module: info,annie_actors=debug";
-            return Err(KeyError::value(&["log", "level"], "it is no log level", fix));
+            found.push(KeyError::value(&["log", "level"], "it is no log level", fix));
         }
-        Ok(())
+        found
     }
 
     /// Limits that are zero, and so let nothing through.
@@ -339,67 +337,59 @@ impl Config {
         zeros.map(|(table, key, _)| KeyError::value(&[table, key], "it is 0", "give at least 1")).collect()
     }
 
-    fn check_turn(&self) -> Result<(), KeyError> {
+    fn turn_problems(&self) -> Vec<KeyError> {
+        let mut found = Vec::new();
         let turn = &self.turn;
         if turn.history_tokens_max() == 0 {
             let what = "it is not larger than system_tokens_reserve and response_tokens_reserve together";
-            return Err(KeyError::value(&["turn", "context_tokens_max"], what, "raise it, or lower the reserves"));
+            found.push(KeyError::value(&["turn", "context_tokens_max"], what, "raise it, or lower the reserves"));
         }
         if turn.agent_calls_default > turn.agent_calls_max {
             let what = "it is larger than agent_calls_max";
-            return Err(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
+            found.push(KeyError::value(&["turn", "agent_calls_default"], what, "lower it, or raise agent_calls_max"));
         }
         let letters = &turn.letters;
+        let archive = ["turn", "letters", "archive_after_ms"];
         if letters.retry_after_ms == 0 {
-            return Err(KeyError::value(&["turn", "letters", "retry_after_ms"], "it is 0", "give at least 1"));
-        }
-        if letters.archive_after_ms <= letters.retry_after_ms {
+            found.push(KeyError::value(&["turn", "letters", "retry_after_ms"], "it is 0", "give at least 1"));
+        } else if letters.archive_after_ms <= letters.retry_after_ms {
             let what = "it is not longer than retry_after_ms: nothing would ever be tried again";
-            return Err(KeyError::value(
-                &["turn", "letters", "archive_after_ms"],
-                what,
-                "raise it, or lower retry_after_ms",
-            ));
+            found.push(KeyError::value(&archive, what, "raise it, or lower retry_after_ms"));
         }
-        Ok(())
+        found
     }
 
-    fn check_deadlines(&self) -> Result<(), KeyError> {
+    fn deadline_problems(&self) -> Vec<KeyError> {
         let voice = [(self.deadline.voice_simple, "voice_simple"), (self.deadline.voice_action, "voice_action")];
-        for (deadline, name) in
-            Priority::ALL.map(|class| (self.deadline.of(class), class.as_str())).into_iter().chain(voice)
-        {
+        let classes = Priority::ALL.map(|class| (self.deadline.of(class), class.as_str()));
+        let wrong = |(deadline, name): (Deadline, &str)| {
             if deadline.soft_ms == 0 {
-                return Err(KeyError::value(&["deadline", name, "soft_ms"], "it is 0", "give at least 1"));
+                return Some(KeyError::value(&["deadline", name, "soft_ms"], "it is 0", "give at least 1"));
             }
-            if deadline.hard_ms <= deadline.soft_ms {
-                let what = "it is not later than soft_ms";
-                return Err(KeyError::value(&["deadline", name, "hard_ms"], what, "raise it, or lower soft_ms"));
-            }
-        }
-        Ok(())
+            let what = "it is not later than soft_ms";
+            (deadline.hard_ms <= deadline.soft_ms)
+                .then(|| KeyError::value(&["deadline", name, "hard_ms"], what, "raise it, or lower soft_ms"))
+        };
+        classes.into_iter().chain(voice).filter_map(wrong).collect()
     }
 
-    fn check_people(&self) -> Result<(), KeyError> {
-        if let Some(zone) = &self.timezone {
-            check_zone(&["timezone"], zone)?;
-        }
+    fn people_problems(&self) -> Vec<KeyError> {
+        let mut found = Vec::new();
+        found.extend(self.timezone.as_ref().and_then(|zone| wrong_zone(&["timezone"], zone)));
         for (id, person) in &self.user {
             if UserId::new(id.as_str()).is_err() {
                 let fix = "use 1 to 128 bytes without control characters";
-                return Err(KeyError::value(&["user", id], "it cannot be a user id", fix));
+                found.push(KeyError::value(&["user", id], "it cannot be a user id", fix));
             }
-            if let Some(zone) = &person.timezone {
-                check_zone(&["user", id, "timezone"], zone)?;
-            }
+            found.extend(person.timezone.as_ref().and_then(|zone| wrong_zone(&["user", id, "timezone"], zone)));
         }
-        Ok(())
+        found
     }
 
-    /// The first mistake of each backend.
+    /// Every mistake of each backend.
     fn backend_problems(&self) -> Vec<KeyError> {
         let each = self.backend.iter().enumerate();
-        let found: Vec<KeyError> = each.filter_map(|(at, backend)| backend.check(&at.to_string()).err()).collect();
+        let found: Vec<KeyError> = each.flat_map(|(at, backend)| backend.problems(&at.to_string())).collect();
         if found.is_empty() { self.check_names().err().into_iter().collect() } else { found }
     }
 
@@ -422,10 +412,10 @@ impl Config {
     }
 }
 
-fn check_zone(path: &[&str], zone: &str) -> Result<(), KeyError> {
+fn wrong_zone(path: &[&str], zone: &str) -> Option<KeyError> {
     if zone.parse::<chrono_tz::Tz>().is_ok() {
-        return Ok(());
+        return None;
     }
     let what = format!("there is no time zone {zone:?}");
-    Err(KeyError::value(path, &what, "write an IANA name, such as Europe/Prague or UTC"))
+    Some(KeyError::value(path, &what, "write an IANA name, such as Europe/Prague or UTC"))
 }

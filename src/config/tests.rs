@@ -10,6 +10,7 @@ use toml::Value;
 
 use super::{show::table, typed::typed, *};
 
+mod mistakes;
 mod pool;
 mod store;
 

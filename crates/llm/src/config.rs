@@ -129,7 +129,7 @@ pub struct ModelConfig {
     /// The version of Azure's interface, sent as `api-version`; the addresses of deployments need one.
     pub api_version: Option<String>,
     /// The longest answer that is asked for, in tokens, reasoning included; absent means what a turn keeps for its answer,
-    /// and more for models that reason.
+    /// and more for models that are known to reason, if their window is known or a service runs them.
     pub output_tokens_max: Option<u32>,
     /// The key, sent as the profile's server wants it.
     pub api_key: Option<Secret>,
@@ -263,24 +263,22 @@ impl ModelConfig {
     /// # Errors
     /// Names the first setting that does not fit.
     pub fn validate(&self) -> Result<(), LlmError> {
-        let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
-        let url = match reqwest::Url::parse(self.base()) {
-            Ok(url) => url,
-            Err(error) => return fail(format!("base_url {:?} is not a URL: {error}", shortened(&self.base_url))),
-        };
-        if !matches!(url.scheme(), "http" | "https") {
-            return fail(format!("base_url must begin with http:// or https://, not {}:", url.scheme()));
-        }
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-            return fail("base_url must not carry a user, a password, a query or a fragment; use api_key".to_owned());
-        }
+        let first = self.problems().into_iter().next();
+        first.map_or(Ok(()), |what| Err(LlmError::Config { name: self.name.clone(), what }))
+    }
+
+    /// Every setting that does not fit, as far as that can be known without the network. Each begins with its key.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        found.extend(self.wrong_base());
         if self.model.trim().is_empty() {
-            return fail("model is empty".to_owned());
+            found.push("model is empty".to_owned());
         }
         if let Some(field) = self.body.keys().find(|k| Self::OWN_FIELDS.contains(&k.as_str())) {
-            return fail(format!("body.{field} is set by Annie itself"));
+            found.push(format!("body.{field} is set by Annie itself"));
         }
-        self.validate_for_profile().or_else(fail)?;
+        found.extend(self.validate_for_profile().err());
         for (setting, value) in [
             ("connect_ms_max", self.connect_ms_max),
             ("first_token_ms_max", self.first_token_ms_max),
@@ -290,16 +288,29 @@ impl ModelConfig {
             ("reply_bytes_max", self.reply_bytes_max as u64),
         ] {
             if value == 0 {
-                return fail(format!("{setting} must be at least 1"));
+                found.push(format!("{setting} must be at least 1"));
             }
         }
         if self.check_ms_max > CHECK_MS_MOST {
-            return fail(format!("check_ms_max is {}, at most {CHECK_MS_MOST} is possible", self.check_ms_max));
+            found.push(format!("check_ms_max is {}, at most {CHECK_MS_MOST} is possible", self.check_ms_max));
         }
         if self.retry_wait_ms_min > self.retry_wait_ms_max {
-            return fail("retry_wait_ms_min is larger than retry_wait_ms_max".to_owned());
+            found.push("retry_wait_ms_min is larger than retry_wait_ms_max".to_owned());
         }
-        Ok(())
+        found
+    }
+
+    fn wrong_base(&self) -> Option<String> {
+        let url = match reqwest::Url::parse(self.base()) {
+            Ok(url) => url,
+            Err(error) => return Some(format!("base_url {:?} is not a URL: {error}", shortened(&self.base_url))),
+        };
+        if !matches!(url.scheme(), "http" | "https") {
+            return Some(format!("base_url must begin with http:// or https://, not {}:", url.scheme()));
+        }
+        let has_more =
+            !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some();
+        has_more.then(|| "base_url must not carry a user, a password, a query or a fragment; use api_key".to_owned())
     }
 
     /// Whether the server's own word for what it is counts.

@@ -130,28 +130,34 @@ impl CommandConfig {
     /// # Errors
     /// Names the first setting that does not fit.
     pub fn validate(&self) -> Result<(), LlmError> {
-        let fail = |what: String| Err(LlmError::Config { name: self.name.clone(), what });
+        let first = self.problems().into_iter().next();
+        first.map_or(Ok(()), |what| Err(LlmError::Config { name: self.name.clone(), what }))
+    }
+
+    /// Every setting that does not fit, as far as that can be known without running the program.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut found = Vec::new();
         for (setting, path) in [("program", &self.program), ("folder", &self.folder)] {
             if path.as_os_str().is_empty() {
-                return fail(format!("{setting} is missing"));
-            }
-            if !path.is_absolute() {
-                return fail(format!("{setting} {:?} is not a whole path", path.display().to_string()));
+                found.push(format!("{setting} is missing"));
+            } else if !path.is_absolute() {
+                found.push(format!("{setting} {:?} is not a whole path", path.display().to_string()));
             }
         }
         if self.args.iter().map(|a| a.matches(PROMPT).count()).sum::<usize>() > 1 {
-            return fail(format!("args has {PROMPT} more than once"));
+            found.push(format!("args has {PROMPT} more than once"));
         }
         if self.is_prompt_an_argument() && takes_code(&self.program, &self.args) {
-            return fail("a shell must not be given the prompt as code; name the program itself".to_owned());
+            found.push("a shell must not be given the prompt as code; name the program itself".to_owned());
         }
         let names = self.env_pass.iter().chain(self.env.keys());
         if let Some(name) = names.into_iter().find(|n| n.is_empty() || n.contains(['=', '\0'])) {
-            return fail(format!("{name:?} is no name of a variable"));
+            found.push(format!("{name:?} is no name of a variable"));
         }
         let values = self.env.values().map(Secret::expose).chain(self.args.iter().map(String::as_str));
         if values.into_iter().any(|text| text.contains('\0')) {
-            return fail("args or env has a NUL".to_owned());
+            found.push("args or env has a NUL".to_owned());
         }
         for (setting, value) in [
             ("run_ms_max", self.run_ms_max),
@@ -159,18 +165,18 @@ impl CommandConfig {
             ("prompt_bytes_max", self.prompt_bytes_max as u64),
         ] {
             if value == 0 {
-                return fail(format!("{setting} must be at least 1"));
+                found.push(format!("{setting} must be at least 1"));
             }
         }
         if self.is_prompt_an_argument() && self.prompt_bytes_max > Self::ARGUMENT_BYTES_MAX {
             let max = Self::ARGUMENT_BYTES_MAX;
-            return fail(format!("prompt_bytes_max is more than the {max} that fit into an argument; use stdin"));
+            found.push(format!("prompt_bytes_max is more than the {max} that fit into an argument; use stdin"));
         }
         let is_vague = |f: &&FailureWords| f.exit.is_none() && f.contains.as_ref().is_none_or(String::is_empty);
         if self.failures.iter().any(|f| is_vague(&f)) {
-            return fail("failures: one says neither `exit` nor `contains`".to_owned());
+            found.push("failures: one says neither `exit` nor `contains`".to_owned());
         }
-        Ok(())
+        found
     }
 
     /// A text of the program with every secret of its environment masked.
