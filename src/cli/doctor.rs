@@ -3,7 +3,7 @@
 pub(super) mod probe;
 mod records;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use annie_core::{event::Scope, time::Micros};
 use annie_skillkit::Severity;
@@ -14,7 +14,7 @@ use super::{
     console::{Ink, tame},
     failure::{Exit, Failure},
     site::Site,
-    skills,
+    skills, status,
 };
 use crate::{
     boot::{self, BootError, Mark, NotesFolder, NotesProblem},
@@ -77,7 +77,7 @@ pub async fn run(site: &Site, wish: &args::Doctor) -> Result<(), Failure> {
         found.extend(records::run(site, wish).await?);
     }
     found.extend(skill_files(site));
-    found.extend(backends(site).await);
+    found.extend(backends(site, troubles(site).await?).await);
     let faults = found.iter().filter(|f| f.state == State::Fault).count();
     for finding in &found {
         if site.console.is_json() {
@@ -250,7 +250,33 @@ fn skill_files(site: &Site) -> Vec<Finding> {
     found
 }
 
-async fn backends(site: &Site) -> Vec<Finding> {
+/// The backends whose rounds fail in the server that runs, by their names: a server whose list of models can be read may
+/// refuse every round all the same.
+async fn troubles(site: &Site) -> Result<BTreeMap<String, Finding>, Failure> {
+    const WHAT: &str = "backend";
+    let Some(client) = site.server().await? else { return Ok(BTreeMap::new()) };
+    let status = match client.get("/api/v1/status").await {
+        Ok(status) => status,
+        Err(failure) => {
+            let detail = format!("the server does not tell whether its rounds are answered: {}", failure.what);
+            let finding = Finding::warning(WHAT, detail, "show a key that may read its status, and see annie status");
+            return Ok(BTreeMap::from([(String::new(), finding)]));
+        }
+    };
+    let all = status["backends"].as_array().into_iter().flatten();
+    let failing = all.filter_map(|backend| {
+        let name = backend["name"].as_str()?;
+        let trouble = status::trouble(backend);
+        let detail = format!("{name} ({}){trouble}", backend["model"].as_str().unwrap_or("?"));
+        let fix = format!("check its key and its own log; annie doctor --probe --backend {name} asks as turns do");
+        let fault = Finding::fault(WHAT, &Failure::new(Exit::Failure, detail).fix(fix));
+        (!trouble.is_empty()).then(|| (name.to_owned(), fault))
+    });
+    Ok(failing.collect())
+}
+
+/// Whether each backend is there, and no reason speaks against it. `failing` are those that fail in the server that runs.
+async fn backends(site: &Site, mut failing: BTreeMap<String, Finding>) -> Vec<Finding> {
     const WHAT: &str = "backend";
     let loaded = &site.loaded;
     let all = match boot::backends(&loaded.config, &loaded.environment, &system::env()) {
@@ -260,12 +286,13 @@ async fn backends(site: &Site) -> Vec<Finding> {
     let mut found = Vec::new();
     for backend in all {
         let shown = format!("{} ({}, {})", backend.name, backend.model.id(), backend.model.about());
-        found.push(match backend.model.check().await {
-            Ok(()) if loaded.config.backend.is_empty() => {
+        found.push(match (backend.model.check().await, failing.remove(&backend.name)) {
+            (Ok(()), Some(fault)) => fault,
+            (Ok(()), None) if loaded.config.backend.is_empty() => {
                 Finding::warning(WHAT, shown, "configure a language model: annie setup looks for one")
             }
-            Ok(()) => Finding::ok(WHAT, format!("{shown} answers")),
-            Err(e) => {
+            (Ok(()), None) => Finding::ok(WHAT, format!("{shown} answers")),
+            (Err(e), _) => {
                 let failure = Failure::new(Exit::Failure, format!("{shown}: {e}"));
                 Finding::fault(
                     WHAT,
@@ -278,6 +305,7 @@ async fn backends(site: &Site) -> Vec<Finding> {
             }
         });
     }
+    found.extend(failing.into_values());
     let idle = loaded.config.idle_rules(&loaded.config.facts());
     found.extend(idle.iter().map(|rule| {
         let detail = format!("rule `{rule}` wants what no backend has, and never fits");

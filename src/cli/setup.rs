@@ -147,7 +147,14 @@ fn text(usable: &[(Found, Report)], key: &Key) -> String {
         "# Written by `annie setup`. `annie config init FILE` writes a file with every key, `annie doctor --probe` \
                     measures again.\n"
             .to_owned();
-    for (found, report) in usable {
+    let fits: Vec<Fit> = usable.iter().map(|(_, report)| Fit::of(report)).collect();
+    if let Some(limits) = fits.iter().filter_map(|fit| fit.limits).max() {
+        text.push_str(&format!(
+            "\n# For the slowest backend, which needs so long to read a prompt.\n{}",
+            limits.toml()
+        ));
+    }
+    for ((found, _), fit) in usable.iter().zip(&fits) {
         text.push_str("\n[[backend]]\n");
         for (name, value) in [("name", &found.name), ("base_url", &found.base_url), ("model", &found.model)] {
             text.push_str(&format!("{name} = {}\n", quoted(value)));
@@ -155,7 +162,7 @@ fn text(usable: &[(Found, Report)], key: &Key) -> String {
         if let Some(line) = key.toml() {
             text.push_str(&line);
         }
-        text.push_str(&Fit::of(report).toml());
+        text.push_str(&fit.toml());
     }
     text
 }

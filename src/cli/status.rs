@@ -81,7 +81,7 @@ fn settings(backend: &Value) -> Option<String> {
 }
 
 /// What is wrong with a backend, in words; nothing while it is well.
-fn trouble(backend: &Value) -> String {
+pub(super) fn trouble(backend: &Value) -> String {
     let error = match (backend["last_error"]["kind"].as_str(), backend["last_error"]["detail"].as_str()) {
         (Some(kind), Some(detail)) => format!(" ({kind}: {})", clipped(detail, 200)),
         _ => String::new(),

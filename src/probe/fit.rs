@@ -18,27 +18,86 @@ const REASONING_TOKENS: u32 = 8_192;
 const FIRST_TOKEN_MS_USUAL: u64 = 60_000;
 /// No more is ever proposed, in milliseconds.
 const FIRST_TOKEN_MS_MOST: u64 = 600_000;
+/// What a round has for writing its answer after the first token, in milliseconds: the usual limit of a whole round.
+const WRITING_MS: u64 = 120_000;
+/// How long a whole call may take unless something else is set, in milliseconds.
+const CALL_MS_USUAL: u64 = 600_000;
+/// The longest reason that a note repeats, in characters.
+const REASON_CHARS_MAX: usize = 160;
 
-/// Settings for one backend. What is absent is left to the defaults.
+/// Settings for one backend. What is absent is left to the defaults, or to what the server says at each start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Fit {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    pub interface: &'static str,
+    /// Absent if it was not found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context_tokens_max: Option<u32>,
     /// One answer, reasoning included, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
-    /// Rounds at a time.
+    /// Rounds at a time, if the server does fewer than it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_token_ms_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_ms_max: Option<u64>,
+    /// Limits outside of the backend that end its rounds before `first_token_ms_max` does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<SlowReader>,
+    /// What the server says of itself, a key and its value each: it is learned at each start where nothing is configured, so
+    /// that a server with other settings tomorrow is known as it is then.
+    pub server_says: Vec<String>,
     /// Why, and what is to be expected.
     pub notes: Vec<String>,
+}
+
+/// What a step showed of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ability {
+    Can,
+    /// It writes calls into its text, where the client finds them.
+    AsText,
+    Cannot,
+    Unknown,
+}
+
+impl Ability {
+    const fn of(step: Option<&Outcome>) -> Self {
+        match step {
+            Some(Outcome::Well) => Self::Can,
+            Some(Outcome::AsText) => Self::AsText,
+            Some(Outcome::Not(_) | Outcome::Refused(_)) => Self::Cannot,
+            Some(Outcome::Failed(_) | Outcome::Cut(_)) | None => Self::Unknown,
+        }
+    }
+}
+
+/// Limits of the whole installation under which a slow reader comes to its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct SlowReader {
+    pub round_ms_max: u64,
+    /// Two rounds with prompts that are read anew.
+    pub hard_ms: u64,
+}
+
+impl SlowReader {
+    const fn of(first_token_ms_max: u64) -> Self {
+        let round_ms_max = first_token_ms_max + WRITING_MS;
+        Self { round_ms_max, hard_ms: round_ms_max + first_token_ms_max }
+    }
+
+    /// The tables of the configuration.
+    pub fn toml(self) -> String {
+        let Self { round_ms_max, hard_ms } = self;
+        format!(
+            "[limits]\nround_ms_max = {round_ms_max}\n\n[turn]\nagent_round_ms_max = {round_ms_max}\n\n\
+             [deadline]\nhigh = {{ soft_ms = {round_ms_max}, hard_ms = {hard_ms} }}\n"
+        )
+    }
 }
 
 impl Fit {
@@ -48,65 +107,133 @@ impl Fit {
         let window = server.context_tokens_max;
         let is_small = server.parameters.or_else(|| named_size(&report.model)).is_some_and(|n| n < SMALL_PARAMETERS);
         let is_narrow = window.is_some_and(|tokens| tokens < ORCHESTRATOR_TOKENS_MIN);
-        let has_tools = report.tool_call == Some(Outcome::Well);
-        let has_commands = report.command == Some(Outcome::Well);
         let mut notes = Vec::new();
-        let interface = match (has_tools, has_commands) {
-            (true, true) if is_small => "cmd",
-            (true, _) => "auto",
-            (false, true) => "cmd",
-            (false, false) => {
-                notes.push(
-                    "the model did neither call the tool nor write the command: expect it to talk, not to act".into(),
-                );
-                "cmd"
-            }
-        };
-        if is_small {
-            notes.push("a small model does better with commands in a single loop".to_owned());
-        } else if !has_tools {
-            notes.push("it does not call tools by itself".to_owned());
-        }
+        let interface = interface(report, is_small, &mut notes);
         if is_narrow {
             notes.push("the window is too small for an orchestrator".to_owned());
         }
+        if let Some(why) = &report.unmeasured {
+            notes.push(format!("its speed could not be measured: {}", reason(why)));
+        }
         let first_token_ms_max = report.input_tokens_per_s.and_then(|speed| slow_reader(speed, window));
         if first_token_ms_max.is_some() {
-            notes.push("it reads prompts slowly: raise limits.round_ms_max above first_token_ms_max, too".to_owned());
+            notes.push(
+                "it reads prompts slowly: the limits of rounds, agents and turns have to be longer, too".to_owned(),
+            );
         }
-        let parallel_fails = report.parallel.as_ref().is_some_and(|p| p.answered < p.requests);
-        if parallel_fails {
-            notes.push("not all parallel requests were answered".to_owned());
-        }
+        let profile = profile(report, &mut notes);
         Self {
-            profile: Some(server.profile.clone())
-                .filter(|profile| !profile.is_empty() && server.profile_from != Origin::Default),
             interface,
-            mode: (is_small || is_narrow || interface == "cmd").then_some("single_loop"),
-            context_tokens_max: window,
+            mode: (is_small || is_narrow || interface == Some("cmd")).then_some("single_loop"),
             output_tokens_max: output(report.reasons, window),
-            slots: if parallel_fails { Some(1) } else { server.slots },
+            slots: slots(report, &mut notes),
             first_token_ms_max,
+            call_ms_max: first_token_ms_max.map(|ms| ms + WRITING_MS).filter(|ms| *ms > CALL_MS_USUAL),
+            limits: first_token_ms_max.map(SlowReader::of),
+            server_says: server_says(report, profile.is_some()),
+            profile,
             notes,
         }
     }
 
-    /// The keys of the `[[backend]]`, a line each, with the notes as comments.
+    /// The keys of the `[[backend]]`, a line each, with the notes and what the server says as comments.
     pub fn toml(&self) -> String {
         let text = |key: &str, value: Option<&str>| value.map(|value| format!("{key} = {}\n", quoted(value)));
         let number = |key: &str, value: Option<u64>| value.map(|value| format!("{key} = {value}\n"));
         let notes = self.notes.iter().map(|note| format!("# {note}\n"));
+        let said = self.server_says.iter().map(|line| format!("# the server says: {line}\n"));
         let keys = [
             text("profile", self.profile.as_deref()),
-            text("interface", Some(self.interface)),
+            text("interface", self.interface),
             text("mode", self.mode),
-            number("context_tokens_max", self.context_tokens_max.map(u64::from)),
             number("output_tokens_max", self.output_tokens_max.map(u64::from)),
             number("slots", self.slots.map(u64::from)),
             number("first_token_ms_max", self.first_token_ms_max),
+            number("call_ms_max", self.call_ms_max),
         ];
-        notes.chain(keys.into_iter().flatten()).collect()
+        notes.chain(said).chain(keys.into_iter().flatten()).collect()
     }
+}
+
+/// How its model calls skills best; nothing if that was not found out.
+fn interface(report: &Report, is_small: bool, notes: &mut Vec<String>) -> Option<&'static str> {
+    let steps = [("the tool call", report.tool_call.as_ref()), ("the command", report.command.as_ref())];
+    for (what, step) in steps {
+        match step {
+            Some(Outcome::Failed(why)) => {
+                notes.push(format!("{what} could not be tried: {}; annie doctor --probe tries it again", reason(why)))
+            }
+            Some(Outcome::Cut(tokens)) => {
+                notes.push(format!("{what} was not decided: the answer was cut at {tokens} tokens"));
+            }
+            _ => {}
+        }
+    }
+    let [tools, commands] = steps.map(|(_, step)| Ability::of(step));
+    if is_small {
+        notes.push("a small model does better with commands in a single loop".to_owned());
+    } else if commands == Ability::Can && matches!(tools, Ability::AsText | Ability::Cannot) {
+        notes.push("it does not call tools by itself".to_owned());
+    }
+    match (tools, commands) {
+        (Ability::Can, Ability::Can) if is_small => Some("cmd"),
+        (Ability::Can, Ability::Unknown) if is_small => None,
+        (Ability::Can, _) => Some("auto"),
+        (Ability::Unknown, Ability::Can) if is_small => Some("cmd"),
+        (Ability::AsText | Ability::Cannot, Ability::Can) => Some("cmd"),
+        (Ability::AsText, Ability::Cannot | Ability::AsText) => {
+            notes.push("it writes its calls into its text, where annie finds them".to_owned());
+            Some("auto")
+        }
+        (Ability::Cannot, Ability::Cannot | Ability::AsText) => {
+            let what = "the model did neither call the tool nor write the command: expect it to talk, not to act";
+            notes.push(what.to_owned());
+            Some("cmd")
+        }
+        (Ability::Unknown, _) | (_, Ability::Unknown) => None,
+    }
+}
+
+/// The profile, where it has to be written: it was chosen, or it decides that a server elsewhere in the house is local.
+fn profile(report: &Report, notes: &mut Vec<String>) -> Option<String> {
+    let server = &report.server;
+    let is_pinned = server.profile_from == Origin::Server && report.is_in_own_network;
+    if is_pinned {
+        let what = "the profile makes this address local for private requests; remove it if a gateway answers there";
+        notes.push(what.to_owned());
+    }
+    let is_written = server.profile_from == Origin::Configured || is_pinned;
+    Some(server.profile.clone()).filter(|profile| is_written && !profile.is_empty())
+}
+
+/// Rounds at a time, if the server does not do as many as it says.
+fn slots(report: &Report, notes: &mut Vec<String>) -> Option<u32> {
+    let parallel = report.parallel.as_ref()?;
+    if parallel.rate_limited > 0 {
+        let limited = parallel.rate_limited;
+        notes.push(format!("{limited} of {} parallel requests were over the server's rate limit", parallel.requests));
+    }
+    if parallel.answered + parallel.rate_limited >= parallel.requests {
+        return None;
+    }
+    notes.push("not all parallel requests were answered".to_owned());
+    Some(1)
+}
+
+/// What the server says of itself, as lines of a configuration.
+fn server_says(report: &Report, has_profile: bool) -> Vec<String> {
+    let server = &report.server;
+    let is_told = server.profile_from == Origin::Server && !has_profile;
+    let profile = is_told.then(|| format!("profile = {}", quoted(&server.profile)));
+    let window = server.context_tokens_max.map(|tokens| format!("context_tokens_max = {tokens}"));
+    let slots = server.slots.map(|slots| format!("slots = {slots}"));
+    [profile, window, slots].into_iter().flatten().collect()
+}
+
+/// The beginning of a server's words, fit for a comment: one line without control characters.
+fn reason(words: &str) -> String {
+    let plain: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(REASON_CHARS_MAX).collect()
 }
 
 /// A text as TOML writes it.
@@ -115,7 +242,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// The longest answer: a quarter of a small window, and room to think for a model that does. Else the usual.
-fn output(reasons: bool, window: Option<u32>) -> Option<u32> {
+pub(super) fn output(reasons: bool, window: Option<u32>) -> Option<u32> {
     let quarter = window.filter(|tokens| *tokens < PROMPT_TOKENS_USUAL).map(|tokens| tokens / 4);
     let thinking = || Some(window.map_or(REASONING_TOKENS, |tokens| REASONING_TOKENS.min(tokens / 2)));
     if reasons { thinking() } else { quarter }
@@ -156,7 +283,10 @@ mod tests {
             first_token_ms: Some(100),
             input_tokens_per_s: Some(1_000.0),
             output_tokens_per_s: Some(50.0),
+            unmeasured: None,
             reasons: false,
+            is_in_own_network: false,
+            plain: Some(Outcome::Well),
             tool_call: Some(tool_call),
             command: Some(command),
             parallel: None,
@@ -174,17 +304,56 @@ mod tests {
             let fit = Fit::of(&report(tools, commands, model, window));
             (fit.interface, fit.mode)
         };
-        let by_commands = ("cmd", Some("single_loop"));
+        let by_commands = (Some("cmd"), Some("single_loop"));
         assert_eq!(of(Outcome::Well, Outcome::Well, "qwen2.5-coder:1.5b", None), by_commands);
         assert_eq!(of(Outcome::AsText, Outcome::Well, "some-70b", None), by_commands);
         assert_eq!(of(Outcome::Refused("no".into()), Outcome::Well, "gemma", None), by_commands);
         assert_eq!(of(not(), not(), "gemma", None), by_commands);
-        assert_eq!(of(Outcome::Well, not(), "tiny-1b", None), ("auto", Some("single_loop")));
-        assert_eq!(of(Outcome::Well, Outcome::Well, "big", Some(32_000)), ("auto", None));
+        assert_eq!(of(Outcome::Well, not(), "tiny-1b", None), (Some("auto"), Some("single_loop")));
+        assert_eq!(of(Outcome::Well, Outcome::Well, "big", Some(32_000)), (Some("auto"), None));
         assert_eq!(
             of(Outcome::Well, Outcome::Well, "Llama-3.3-70B-Instruct", Some(4_096)),
-            ("auto", Some("single_loop"))
+            (Some("auto"), Some("single_loop"))
         );
+        assert_eq!(of(Outcome::AsText, not(), "some-70b", None), (Some("auto"), None), "its calls are found and made");
+    }
+
+    #[test]
+    fn step_that_was_not_tried_or_cut_decides_nothing_and_is_told() {
+        let limited = || Outcome::Failed("rate_limited: HTTP 429\nname = \"x\"".to_owned());
+        for (tools, commands, interface) in [
+            (limited(), Outcome::Well, None),
+            (limited(), not(), None),
+            (limited(), limited(), None),
+            (Outcome::Well, limited(), Some("auto")),
+            (Outcome::AsText, limited(), None),
+            (Outcome::Refused("no".into()), limited(), None),
+            (Outcome::Cut(200), Outcome::Well, None),
+            (Outcome::Cut(200), Outcome::Cut(200), None),
+        ] {
+            let report = report(tools, commands, "some-70b", None);
+            let fit = Fit::of(&report);
+            assert_eq!((fit.interface, fit.mode), (interface, None), "{report:?}");
+            let told = fit.notes.join("; ");
+            assert!(told.contains("could not be tried") || told.contains("cut at 200 tokens"), "{report:?}: {told}");
+            assert!(!told.contains("did neither") && !told.contains("by itself"), "{report:?}: {told}");
+            let table: toml::Table = fit.toml().parse().unwrap();
+            assert!(!table.contains_key("name"), "a server's words stay in the comment: {}", fit.toml());
+        }
+        let small = Fit::of(&report(limited(), Outcome::Well, "tiny-1b", None));
+        assert_eq!((small.interface, small.mode), (Some("cmd"), Some("single_loop")), "a small one is run so anyway");
+    }
+
+    #[test]
+    fn parallel_requests_over_a_rate_limit_say_nothing_of_slots() {
+        let mut report = report(Outcome::Well, Outcome::Well, "big", None);
+        let of = |answered, rate_limited| Some(crate::probe::Parallel { requests: 4, answered, rate_limited, ms: 5 });
+        for (answered, rate_limited, slots) in [(4, 0, None), (3, 1, None), (3, 0, Some(1)), (2, 1, Some(1))] {
+            report.parallel = of(answered, rate_limited);
+            let fit = Fit::of(&report);
+            assert_eq!(fit.slots, slots, "{answered} answered, {rate_limited} over the limit");
+            assert_eq!(fit.notes.join("").contains("rate limit"), rate_limited > 0, "{:?}", fit.notes);
+        }
     }
 
     #[test]
@@ -214,17 +383,44 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_written_as_keys_of_a_backend() {
+    fn limits_around_the_first_token_are_longer_than_it() {
+        let mut report = report(Outcome::Well, Outcome::Well, "big", None);
+        for (speed, first, call) in
+            [(1_000.0, None, None), (60.0, Some(200_000), None), (0.5, Some(600_000), Some(720_000))]
+        {
+            report.input_tokens_per_s = Some(speed);
+            let fit = Fit::of(&report);
+            assert_eq!((fit.first_token_ms_max, fit.call_ms_max), (first, call));
+            let Some(first) = first else {
+                assert_eq!(fit.limits, None);
+                continue;
+            };
+            let limits = fit.limits.unwrap();
+            assert!(first < limits.round_ms_max && limits.round_ms_max < limits.hard_ms, "{limits:?}");
+            assert!(call.unwrap_or(CALL_MS_USUAL) > first);
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_is_a_comment_and_what_was_found_out_is_a_key() {
         let mut report = report(not(), Outcome::Well, "m", Some(4_096));
         report.server.profile = "llamacpp".into();
         report.server.profile_from = Origin::Server;
         report.server.slots = Some(2);
         let text = Fit::of(&report).toml();
-        let table: toml::Table = text.parse().unwrap();
-        assert_eq!(table["profile"].as_str(), Some("llamacpp"));
-        assert_eq!((table["context_tokens_max"].as_integer(), table["slots"].as_integer()), (Some(4_096), Some(2)));
         assert!(text.starts_with("# it does not call tools by itself\n# the window"), "{text}");
-        report.parallel = Some(crate::probe::Parallel { requests: 2, answered: 1, ms: 5 });
+        for said in ["profile = \"llamacpp\"", "context_tokens_max = 4096", "slots = 2"] {
+            assert!(text.contains(&format!("# the server says: {said}\n")), "{said} is not in {text}");
+        }
+        let table: toml::Table = text.parse().unwrap();
+        let keys: Vec<&String> = table.keys().collect();
+        assert_eq!(keys, ["interface", "mode", "output_tokens_max"], "{text}");
+        report.parallel = Some(crate::probe::Parallel { requests: 2, answered: 1, rate_limited: 0, ms: 5 });
         assert_eq!(Fit::of(&report).slots, Some(1), "the server said two, and failed at two");
+        report.is_in_own_network = true;
+        assert_eq!(Fit::of(&report).profile.as_deref(), Some("llamacpp"), "without it private requests are refused");
+        report.is_in_own_network = false;
+        report.server.profile_from = Origin::Configured;
+        assert_eq!(Fit::of(&report).profile.as_deref(), Some("llamacpp"), "a chosen one is not learned");
     }
 }

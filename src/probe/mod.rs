@@ -9,27 +9,31 @@ mod tests;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use annie_core::{
     command::{Resolution, extract_for, resolve},
-    message::{ModelError, ModelErrorKind, ModelReply, ModelRequest, Repair},
+    message::{Finish, ModelError, ModelErrorKind, ModelReply, ModelRequest, Repair},
     ports::{Clock, Draft, DraftSink, Env, Model, ServerFacts},
     skill::SkillSet,
 };
+use annie_llm::OpenAiModel;
 use futures_util::future::join_all;
 use serde::Serialize;
 
 pub(crate) use fit::{Fit, quoted};
 use requests::Requests;
 
+use crate::config::is_in_own_network;
+
 /// Requests at a time when slots are tried, at most.
 const PARALLEL_MOST: u32 = 4;
-/// Requests of a probe besides the parallel ones: a plain answer, a tool call, a command.
-const REQUESTS: u32 = 3;
+/// Requests of a probe besides the parallel ones: a plain answer for which a server may load its model, one on which speed is
+/// measured, a tool call, a command.
+const REQUESTS: u32 = 4;
 
 /// How a model did in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +45,8 @@ pub(crate) enum Outcome {
     AsText,
     /// It did something else; its own words.
     Not(String),
+    /// Its answer was cut at so many tokens, so that nothing is known of what it can.
+    Cut(u32),
     /// The server refuses such requests.
     Refused(String),
     /// The request failed.
@@ -54,6 +60,7 @@ impl Outcome {
             Self::Well => "works".to_owned(),
             Self::AsText => "written as text".to_owned(),
             Self::Not(said) => format!("no: it said {said:?}"),
+            Self::Cut(tokens) => format!("not decided: its answer was cut at {tokens} tokens"),
             Self::Refused(why) => format!("refused: {why}"),
             Self::Failed(why) => format!("failed: {why}"),
         }
@@ -66,6 +73,8 @@ pub(crate) struct Parallel {
     pub requests: u32,
     /// How many of them were answered.
     pub answered: u32,
+    /// How many were refused because too many had been sent before, which says nothing of how many it takes at a time.
+    pub rate_limited: u32,
     /// How long all of them took.
     pub ms: u64,
 }
@@ -88,8 +97,17 @@ pub(crate) struct Report {
     pub input_tokens_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_per_s: Option<f64>,
+    /// Why its speed is not known, although it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmeasured: Option<String>,
     /// It thinks before it answers, which takes from the length of its answer.
     pub reasons: bool,
+    /// Whether its address is in a network of the operator's own, but not on this machine.
+    #[serde(skip)]
+    pub is_in_own_network: bool,
+    /// Whether a plain answer came to words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plain: Option<Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call: Option<Outcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,8 +130,34 @@ pub(crate) struct Probe<'a> {
 /// One answer and how long it took.
 struct Timed {
     reply: ModelReply,
-    first_ms: u64,
+    /// Until the first piece of a streamed answer; absent if none came before the whole.
+    first_ms: Option<u64>,
     whole_ms: u64,
+    /// Thinking was shown.
+    has_thought: bool,
+    /// The longest answer that was asked for, in tokens.
+    tokens_max: u32,
+}
+
+impl Timed {
+    /// Whether the model thinks before it answers: it was seen, counted, taken out of the text, or left no word of an answer.
+    fn reasons(&self) -> bool {
+        let reply = &self.reply;
+        let is_all_hidden = self.is_cut() && reply.text.trim().is_empty() && reply.tool_calls.is_empty();
+        let is_told = reply.usage.reasoning_tokens > 0 || reply.repairs.contains(&Repair::Thinking);
+        self.has_thought || is_told || is_all_hidden
+    }
+
+    fn is_cut(&self) -> bool {
+        self.reply.finish == Finish::Length
+    }
+}
+
+/// What a stream has shown so far.
+struct Shown {
+    /// When the first piece came; 0 before that.
+    first_us: AtomicU64,
+    has_thought: AtomicBool,
 }
 
 /// How many requests a probe sends, at most.
@@ -131,51 +175,47 @@ const fn parallel_of(slots: u32) -> u32 {
 
 impl Probe<'_> {
     /// Asks a model everything. `slots` is what is configured.
-    pub async fn run(&self, backend: &str, model: &dyn Model, slots: Option<u32>) -> Report {
-        let mut report = Report {
-            backend: backend.to_owned(),
-            model: model.id().to_owned(),
-            error: None,
-            server: ServerFacts::default(),
-            first_token_ms: None,
-            input_tokens_per_s: None,
-            output_tokens_per_s: None,
-            reasons: false,
-            tool_call: None,
-            command: None,
-            parallel: None,
-            requests: 0,
-        };
+    pub async fn run(&self, backend: &str, model: &OpenAiModel, slots: Option<u32>) -> Report {
+        let mut report = Report::new(backend, model);
         report.server = model.describe().await.unwrap_or_default();
-        let ask = Requests::new(self, report.server.context_tokens_max);
+        let first = Requests::new(self, report.server.context_tokens_max);
         report.requests = 1;
-        let plain = self.ask(model, &ask.plain(0)).await;
-        match plain {
-            Ok(timed) => report.measure(&timed),
+        match self.ask(model, &first.plain(0)).await {
+            Ok(timed) => {
+                report.reasons |= timed.reasons();
+                let is_silent = timed.is_cut() && timed.reply.text.trim().is_empty();
+                report.plain = Some(if is_silent { Outcome::Cut(timed.tokens_max) } else { Outcome::Well });
+            }
             Err(e) => {
                 report.error = Some(e.to_string());
                 return report;
             }
         }
+        // A server that loads a model when it is first asked knows its window only now.
+        report.server = model.describe().await.unwrap_or(report.server);
+        let ask = Requests::new(self, report.server.context_tokens_max);
         report.requests = REQUESTS;
-        report.tool_call = Some(self.outcome(self.ask(model, &ask.by_tools()).await, |reply| self.judge_call(reply)));
-        report.command =
-            Some(self.outcome(self.ask(model, &ask.by_commands()).await, |reply| self.judge_command(reply)));
+        match self.ask(model, &ask.plain(1)).await {
+            Ok(timed) => report.measure(&timed),
+            Err(e) => report.unmeasured = Some(e.to_string()),
+        }
+        let tool_call = self.ask(model, &ask.by_tools(report.output_tokens_max())).await;
+        report.tool_call = Some(report.outcome(tool_call, |reply| self.judge_call(reply)));
+        let command = self.ask(model, &ask.by_commands(report.output_tokens_max())).await;
+        report.command = Some(report.outcome(command, |reply| self.judge_command(reply)));
         let at_a_time = parallel_of(slots.or(report.server.slots).unwrap_or(1));
         if at_a_time > 1 {
             report.requests += at_a_time;
             report.parallel = Some(self.parallel(model, &ask, at_a_time).await);
         }
-        // A server that loads a model when it is first asked knows its window only now.
-        report.server = model.describe().await.unwrap_or(report.server);
         report
     }
 
-    async fn ask(&self, model: &dyn Model, request: &ModelRequest) -> Result<Timed, ModelError> {
+    async fn ask(&self, model: &OpenAiModel, request: &ModelRequest) -> Result<Timed, ModelError> {
         let clock = self.env.clock.clone();
         let begun_us = clock.monotonic_us();
-        let first_us = Arc::new(AtomicU64::new(0));
-        let sink = noting(clock.clone(), first_us.clone());
+        let shown = Arc::new(Shown { first_us: AtomicU64::new(0), has_thought: AtomicBool::new(false) });
+        let sink = noting(clock.clone(), shown.clone());
         let answer = tokio::time::timeout(self.step, model.call(request, sink)).await;
         let whole_us = clock.monotonic_us().saturating_sub(begun_us);
         let late = || {
@@ -185,19 +225,18 @@ impl Probe<'_> {
             )
         };
         let reply = answer.map_err(|_| late())??;
-        let first_us = match first_us.load(Relaxed) {
-            0 => whole_us,
-            at => at.saturating_sub(begun_us),
+        let first_ms = match shown.first_us.load(Relaxed) {
+            0 => None,
+            _ if !model.config().stream => None,
+            at => Some(at.saturating_sub(begun_us) / 1_000),
         };
-        Ok(Timed { reply, first_ms: first_us / 1_000, whole_ms: whole_us / 1_000 })
-    }
-
-    fn outcome(&self, asked: Result<Timed, ModelError>, judge: impl FnOnce(&ModelReply) -> Outcome) -> Outcome {
-        match asked {
-            Ok(timed) => judge(&timed.reply),
-            Err(e) if e.refuses_tools() => Outcome::Refused(e.detail),
-            Err(e) => Outcome::Failed(e.to_string()),
-        }
+        Ok(Timed {
+            reply,
+            first_ms,
+            whole_ms: whole_us / 1_000,
+            has_thought: shown.has_thought.load(Relaxed),
+            tokens_max: request.output_tokens_max,
+        })
     }
 
     /// Whether the reply calls a tool that leads to the skill that was meant.
@@ -227,23 +266,31 @@ impl Probe<'_> {
         if is_well { Outcome::Well } else { Outcome::Not(said(reply)) }
     }
 
-    async fn parallel(&self, model: &dyn Model, ask: &Requests, count: u32) -> Parallel {
+    async fn parallel(&self, model: &OpenAiModel, ask: &Requests, count: u32) -> Parallel {
         let clock = &self.env.clock;
         let begun_us = clock.monotonic_us();
-        let requests: Vec<ModelRequest> = (1..=count).map(|n| ask.plain(n)).collect();
+        let requests: Vec<ModelRequest> = (2..count + 2).map(|n| ask.plain(n)).collect();
         let answers = join_all(requests.iter().map(|request| self.ask(model, request))).await;
-        let answered = answers.iter().filter(|answer| answer.is_ok()).count();
         let ms = clock.monotonic_us().saturating_sub(begun_us) / 1_000;
-        Parallel { requests: count, answered: u32::try_from(answered).unwrap_or(count), ms }
+        let mut parallel = Parallel { requests: count, answered: 0, rate_limited: 0, ms };
+        for answer in answers {
+            match answer {
+                Ok(_) => parallel.answered += 1,
+                Err(e) if e.kind == ModelErrorKind::RateLimited => parallel.rate_limited += 1,
+                Err(_) => {}
+            }
+        }
+        parallel
     }
 }
 
-/// Notes when the first piece comes.
-fn noting(clock: Arc<dyn Clock>, first_us: Arc<AtomicU64>) -> DraftSink {
+/// Notes when the first piece comes, and whether it thinks.
+fn noting(clock: Arc<dyn Clock>, shown: Arc<Shown>) -> DraftSink {
     Arc::new(move |draft: Draft| {
-        let (Draft::Text(text) | Draft::Reasoning(text)) = draft;
+        let (Draft::Text(text) | Draft::Reasoning(text)) = &draft;
         if !text.is_empty() {
-            let _ = first_us.compare_exchange(0, clock.monotonic_us(), Relaxed, Relaxed);
+            let _ = shown.first_us.compare_exchange(0, clock.monotonic_us(), Relaxed, Relaxed);
+            shown.has_thought.fetch_or(matches!(draft, Draft::Reasoning(_)), Relaxed);
         }
     })
 }
@@ -257,16 +304,62 @@ fn said(reply: &ModelReply) -> String {
 }
 
 impl Report {
+    fn new(backend: &str, model: &OpenAiModel) -> Self {
+        Self {
+            backend: backend.to_owned(),
+            model: model.id().to_owned(),
+            error: None,
+            server: ServerFacts::default(),
+            first_token_ms: None,
+            input_tokens_per_s: None,
+            output_tokens_per_s: None,
+            unmeasured: None,
+            reasons: model.config().reasons(),
+            is_in_own_network: is_in_own_network(model.config().base()),
+            plain: None,
+            tool_call: None,
+            command: None,
+            parallel: None,
+            requests: 0,
+        }
+    }
+
+    /// The longest answer of a step, in tokens: a model that thinks needs room for its thoughts before it acts.
+    fn output_tokens_max(&self) -> u32 {
+        let thinking = fit::output(true, self.server.context_tokens_max).filter(|_| self.reasons);
+        thinking.unwrap_or(requests::OUTPUT_TOKENS_MAX)
+    }
+
+    /// What is known after a step. An answer that was cut shows nothing of what its model cannot do.
+    fn outcome(&mut self, asked: Result<Timed, ModelError>, judge: impl FnOnce(&ModelReply) -> Outcome) -> Outcome {
+        match asked {
+            Ok(timed) => {
+                self.reasons |= timed.reasons();
+                match judge(&timed.reply) {
+                    Outcome::Not(_) if timed.is_cut() => Outcome::Cut(timed.tokens_max),
+                    outcome => outcome,
+                }
+            }
+            Err(e) if e.refuses_tools() => Outcome::Refused(e.detail),
+            Err(e) => Outcome::Failed(e.to_string()),
+        }
+    }
+
     fn measure(&mut self, timed: &Timed) {
         /// A shorter time says nothing of speed, in milliseconds.
         const MS_MIN: u64 = 1;
         let rate = |tokens: u64, ms: u64| {
             (tokens > 0 && ms >= MS_MIN).then(|| (tokens as f64 * 10_000.0 / ms as f64).round() / 10.0)
         };
+        self.reasons |= timed.reasons();
+        // Without a first piece it is not known when reading ended and writing began.
+        let Some(first_ms) = timed.first_ms else { return };
         let usage = &timed.reply.usage;
-        self.first_token_ms = Some(timed.first_ms);
-        self.reasons = usage.reasoning_tokens > 0;
-        self.input_tokens_per_s = rate(usage.input_tokens.saturating_sub(usage.cached_tokens), timed.first_ms);
-        self.output_tokens_per_s = rate(usage.output_tokens, timed.whole_ms.saturating_sub(timed.first_ms));
+        self.first_token_ms = Some(first_ms);
+        self.output_tokens_per_s = rate(usage.output_tokens, timed.whole_ms.saturating_sub(first_ms));
+        // Hidden thinking lies between the prompt and the first piece.
+        if usage.reasoning_tokens == 0 || timed.has_thought {
+            self.input_tokens_per_s = rate(usage.input_tokens.saturating_sub(usage.cached_tokens), first_ms);
+        }
     }
 }

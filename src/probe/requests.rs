@@ -14,8 +14,8 @@ use super::Probe;
 
 /// What the model is asked to do. It needs one skill, whose name and flags stand in the prompt.
 const EVERYDAY: &str = "remind me to call the bank on Friday";
-/// The longest answer, in tokens: enough for a call and a sentence.
-const OUTPUT_TOKENS_MAX: u32 = 200;
+/// The longest answer of a model that does not think, in tokens: enough for a call and a sentence.
+pub(super) const OUTPUT_TOKENS_MAX: u32 = 200;
 
 pub(super) struct Requests {
     facts: PromptFacts,
@@ -71,14 +71,14 @@ impl Requests {
     }
 
     /// A call of a tool.
-    pub fn by_tools(&self) -> ModelRequest {
+    pub fn by_tools(&self, output_tokens_max: u32) -> ModelRequest {
         let mode = Mode::SingleLoop;
-        let tools = main_tools(mode, &self.facts);
-        ModelRequest { system: main_system(mode, &self.facts), tools, ..self.request(EVERYDAY.to_owned()) }
+        let (system, tools) = (main_system(mode, &self.facts), main_tools(mode, &self.facts));
+        ModelRequest { system, tools, output_tokens_max, ..self.request(EVERYDAY.to_owned()) }
     }
 
     /// A command in a block.
-    pub fn by_commands(&self) -> ModelRequest {
-        ModelRequest { system: main_system_cmd(&self.facts), ..self.request(EVERYDAY.to_owned()) }
+    pub fn by_commands(&self, output_tokens_max: u32) -> ModelRequest {
+        ModelRequest { system: main_system_cmd(&self.facts), output_tokens_max, ..self.request(EVERYDAY.to_owned()) }
     }
 }

@@ -10,9 +10,13 @@ use super::*;
 use crate::system;
 
 async fn probed(base_url: String, slots: Option<u32>, step: Duration) -> Report {
+    probed_with(ModelConfig { base_url, ..ModelConfig::default() }, slots, step).await
+}
+
+async fn probed_with(config: ModelConfig, slots: Option<u32>, step: Duration) -> Report {
     let env = system::env();
     let probe = Probe { env: &env, skills: FileCatalog::bundled().skills(), timezone: "UTC".to_owned(), step };
-    let config = ModelConfig { base_url, model: "fake-model".to_owned(), retries_max: 0, ..ModelConfig::default() };
+    let config = ModelConfig { model: "fake-model".to_owned(), retries_max: 0, ..config };
     let model = OpenAiModel::new(config, env.entropy.clone()).unwrap();
     probe.run("gpu", &model, slots).await
 }
@@ -41,12 +45,13 @@ async fn able_model_is_measured_and_its_calls_are_recognised() {
     assert_eq!((&report.tool_call, &report.command), (&Some(Outcome::Well), &Some(Outcome::Well)), "{report:?}");
     assert_eq!((report.error.as_deref(), report.server.context_tokens_max), (None, Some(8_192)));
     assert!(report.first_token_ms.is_some());
-    let parallel = report.parallel.expect("the server says that it has two slots");
+    let parallel = report.parallel.as_ref().expect("the server says that it has two slots");
     assert_eq!((parallel.requests, parallel.answered), (2, 2));
-    assert_eq!((server.request_count(), report.requests), (5, 5), "no request that was not announced");
+    assert_eq!((server.request_count(), report.requests), (6, 6), "no request that was not announced");
+    assert!(!report.reasons && report.plain == Some(Outcome::Well), "{report:?}");
     let seen = server.requests();
-    assert_eq!(seen[1].tool_names(), ["get_skill", "use_skill"], "the tools of a single loop");
-    assert!(seen[2].texts_of("system").join("").contains("tasks.create"), "the quick reference of the real prompt");
+    assert_eq!(seen[2].tool_names(), ["get_skill", "use_skill"], "the tools of a single loop");
+    assert!(seen[3].texts_of("system").join("").contains("tasks.create"), "the quick reference of the real prompt");
 }
 
 #[tokio::test]
@@ -62,14 +67,15 @@ async fn model_that_writes_calls_as_text_or_refuses_tools_is_found_out() {
     let report = probed(text.base_url(), Some(1), STEP).await;
     assert_eq!(report.tool_call, Some(Outcome::AsText), "{report:?}");
     assert_eq!(report.command, Some(Outcome::Not("I will remind you on Friday!".into())));
-    assert_eq!((report.parallel, text.request_count()), (None, 3));
+    assert_eq!((&report.parallel, text.request_count()), (&None, 4));
+    assert_eq!(Fit::of(&report).interface, Some("auto"), "its calls are found in its text, its commands are not there");
     let refuses = FakeModelServer::start(|seen| {
         if seen.tool_names().is_empty() { able(seen) } else { Reply::error(400, "gemma does not support tools") }
     })
     .await;
     let report = probed(refuses.base_url(), Some(1), STEP).await;
     assert!(matches!(report.tool_call, Some(Outcome::Refused(_))), "{report:?}");
-    assert_eq!((Fit::of(&report).interface, Fit::of(&report).mode), ("cmd", Some("single_loop")));
+    assert_eq!((Fit::of(&report).interface, Fit::of(&report).mode), (Some("cmd"), Some("single_loop")));
 }
 
 #[tokio::test]
@@ -81,4 +87,92 @@ async fn server_that_does_not_answer_in_time_cannot_be_used_and_is_asked_once() 
     let refuses = FakeModelServer::start(|_| Reply::error(401, "no such key")).await;
     let report = probed(refuses.base_url(), None, STEP).await;
     assert!(report.error.unwrap_or_default().contains("no such key"));
+}
+
+/// A model that thinks first: with the limit of a model that does not, its answer ends before it begins.
+fn thoughtful(seen: &Seen) -> Reply {
+    let has_room = seen.json()["max_tokens"].as_u64().is_none_or(|tokens| tokens > 200);
+    if has_room { able(seen).reasoning("The bank, on Friday.") } else { silent().reasoning("Hm, the moon") }
+}
+
+fn silent() -> Reply {
+    Reply::says("").finish("length")
+}
+
+#[tokio::test]
+async fn model_that_thinks_is_given_room_and_found_able() {
+    let server = FakeModelServer::start(thoughtful).await;
+    server.describe_as(Description::vllm("fake-model", 4_096));
+    let report = probed(server.base_url(), None, STEP).await;
+    assert_eq!((report.reasons, &report.plain), (true, &Some(Outcome::Cut(200))), "{report:?}");
+    assert_eq!((&report.tool_call, &report.command), (&Some(Outcome::Well), &Some(Outcome::Well)), "{report:?}");
+    let fit = Fit::of(&report);
+    assert_eq!((fit.interface, fit.output_tokens_max), (Some("auto"), Some(2_048)), "half of the window to think in");
+    assert!(!fit.notes.join("").contains("did neither"), "{:?}", fit.notes);
+
+    // One whose thinking is never shown, and is not counted either.
+    let hidden = FakeModelServer::start(|seen| match seen.json()["max_tokens"].as_u64() {
+        Some(tokens) if tokens <= 200 => silent(),
+        _ => able(seen),
+    })
+    .await;
+    let report = probed(hidden.base_url(), Some(1), STEP).await;
+    assert_eq!((report.reasons, Fit::of(&report).interface), (true, Some("auto")), "{report:?}");
+    assert_eq!(Fit::of(&report).output_tokens_max, Some(8_192));
+}
+
+#[tokio::test]
+async fn model_known_to_think_by_its_name_is_given_room_from_the_first_step() {
+    let server = FakeModelServer::start(able).await;
+    let config = ModelConfig {
+        base_url: server.base_url(),
+        body: [("reasoning_effort".to_owned(), json!("low"))].into(),
+        ..ModelConfig::default()
+    };
+    let report = probed_with(config, Some(1), STEP).await;
+    assert!(report.reasons, "{report:?}");
+    assert_eq!(server.requests()[2].json()["max_tokens"], 8_192, "the tool call");
+}
+
+#[tokio::test]
+async fn step_that_failed_or_was_cut_is_not_held_against_the_model() {
+    let limited = FakeModelServer::start(|seen| match (seen.number, is_everyday(seen)) {
+        (_, true) if !seen.tool_names().is_empty() => Reply::rate_limited(None),
+        _ => able(seen),
+    })
+    .await;
+    let report = probed(limited.base_url(), Some(1), STEP).await;
+    assert!(matches!(report.tool_call, Some(Outcome::Failed(_))), "{report:?}");
+    let fit = Fit::of(&report);
+    assert_eq!((fit.interface, fit.mode), (None, None), "{fit:?}");
+    assert!(fit.notes.iter().any(|note| note.contains("the tool call could not be tried: ")), "{fit:?}");
+
+    let wordy = FakeModelServer::start(|seen| {
+        if is_everyday(seen) { Reply::says("Well, let us see").finish("length") } else { able(seen) }
+    })
+    .await;
+    let report = probed(wordy.base_url(), Some(1), STEP).await;
+    assert_eq!((&report.tool_call, &report.command), (&Some(Outcome::Cut(200)), &Some(Outcome::Cut(200))));
+    assert_eq!((report.reasons, Fit::of(&report).interface), (false, None), "it wrote, and did not think");
+}
+
+#[tokio::test]
+async fn speed_is_measured_once_the_model_is_loaded_and_only_on_a_stream() {
+    const LOADING: Duration = Duration::from_millis(400);
+    let usage = json!({"prompt_tokens": 20_000, "completion_tokens": 3});
+    let cold = FakeModelServer::start(move |seen| {
+        let reply = able(seen).usage(usage.clone());
+        if seen.number == 0 { reply.usage(json!({"prompt_tokens": 20})).first_after(LOADING) } else { reply }
+    })
+    .await;
+    let report = probed(cold.base_url(), Some(1), STEP).await;
+    assert!(report.input_tokens_per_s.is_none_or(|speed| speed > 1_000.0), "{report:?}");
+    assert_eq!(Fit::of(&report).first_token_ms_max, None, "it was loading, and reads fast");
+
+    let whole =
+        FakeModelServer::start(move |seen| able(seen).usage(json!({"prompt_tokens": 1})).first_after(LOADING)).await;
+    let config = ModelConfig { base_url: whole.base_url(), stream: false, ..ModelConfig::default() };
+    let report = probed_with(config, Some(1), STEP).await;
+    assert_eq!((report.input_tokens_per_s, report.first_token_ms), (None, None), "it came as a whole");
+    assert_eq!(Fit::of(&report).first_token_ms_max, None);
 }

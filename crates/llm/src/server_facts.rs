@@ -34,6 +34,16 @@ impl Kind {
         }
     }
 
+    /// The word for it in a name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::LlamaCpp => "llamacpp",
+            Self::Vllm => "vllm",
+            Self::Ollama => "ollama",
+            Self::LmStudio => "lmstudio",
+        }
+    }
+
     /// The settings for it.
     pub const fn profile(self) -> Profile {
         match self {
@@ -53,7 +63,7 @@ impl Kind {
         }
     }
 
-    fn of_owner(owner: &str) -> Option<Self> {
+    pub fn of_owner(owner: &str) -> Option<Self> {
         match owner.replace('-', "_").as_str() {
             "llamacpp" => Some(Self::LlamaCpp),
             "vllm" => Some(Self::Vllm),

@@ -65,6 +65,7 @@ pub(crate) fn as_probed(config: ModelConfig, step_s_max: u64) -> ModelConfig {
         retries_max: 0,
         first_token_ms_max: config.first_token_ms_max.max(ms_max),
         idle_ms_max: config.idle_ms_max.max(ms_max),
+        call_ms_max: config.call_ms_max.max(ms_max),
         ..config
     }
 }
@@ -104,13 +105,28 @@ pub(crate) fn show(console: &Console, report: &Report, configured: Option<&Backe
         for line in fit.toml().lines() {
             console.line(&format!("  {line}"))?;
         }
+        if let Some(limits) = fit.limits {
+            console.line("\n  and with them:")?;
+            for line in limits.toml().lines() {
+                console.line(format!("  {line}").trim_end())?;
+            }
+        }
         if let Some(window) = configured.and_then(|backend| backend.pool.context_tokens_max)
-            && fit.context_tokens_max.is_some_and(|server| server < window)
+            && report.server.context_tokens_max.is_some_and(|server| server < window)
         {
             console.line(&format!("  # configured is {window}: the server refuses or cuts what is longer"))?;
         }
     }
     console.line("")
+}
+
+fn plain_answer(report: &Report) -> String {
+    let words = report.plain.as_ref().map_or("not asked".to_owned(), Outcome::told);
+    match (report.first_token_ms, &report.unmeasured) {
+        (Some(ms), _) => format!("{words}, first token after {ms} ms"),
+        (None, Some(why)) => format!("{words}; its speed was not measured: {}", tame(why)),
+        (None, None) => format!("{words}; its speed is not known, since it came as a whole"),
+    }
 }
 
 fn rows(report: &Report) -> Vec<(&'static str, String)> {
@@ -126,7 +142,8 @@ fn rows(report: &Report) -> Vec<(&'static str, String)> {
     }
     let mut rows = vec![
         ("server", tame(&(kind + &version))),
-        ("plain answer", format!("works, first token after {} ms", report.first_token_ms.unwrap_or(0))),
+        ("plain answer", plain_answer(report)),
+        ("thinks", if report.reasons { "yes, before it answers" } else { "not seen" }.to_owned()),
         ("reads", rate(report.input_tokens_per_s)),
         ("writes", rate(report.output_tokens_per_s)),
         ("tool call", step(&report.tool_call)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use annie_llm::{ModelConfig, Offer, OpenAiModel, Secret};
+use annie_llm::{ModelConfig, Offer, OpenAiModel, Profile, Secret};
 
 use crate::{
     cli::{
@@ -10,7 +10,7 @@ use crate::{
         console::{Console, tame},
         failure::{Exit, Failure},
     },
-    config::{Environment, read_key},
+    config::{Environment, read_key, service_of},
     probe::quoted,
     system,
 };
@@ -46,6 +46,7 @@ impl Found {
 fn client(base_url: &str, model: &str, key: &Key) -> ModelConfig {
     ModelConfig {
         name: "setup".to_owned(),
+        profile: service_of(base_url).unwrap_or_default(),
         base_url: base_url.to_owned(),
         model: model.to_owned(),
         api_key: key.secret.clone(),
@@ -100,6 +101,9 @@ pub(super) async fn look(
 ) -> Result<Vec<Found>, Failure> {
     if let Some(url) = url {
         let base = base_of(url);
+        if is_deployment(&base) {
+            return Err(by_hand(&base));
+        }
         let offer = ask(&base, key, NAMED_MS_MAX).await?.map_err(|e| {
             let failure = Failure::new(Exit::NotFound, format!("{}: {}", tame(&base), tame(&e.to_string())));
             failure
@@ -157,13 +161,7 @@ fn found(base: &str, offer: &Offer, wish: &args::Setup, others: &[Found]) -> Res
             first.cloned().ok_or_else(none)?
         }
     };
-    let word = match offer.owner.as_deref() {
-        Some("llamacpp") => "llamacpp",
-        Some("vllm") => "vllm",
-        Some("library") => "ollama",
-        Some("organization_owner") => "lmstudio",
-        _ => "model",
-    };
+    let word = service_of(base).map(Profile::as_str).or_else(|| offer.kind()).unwrap_or("model");
     let is_free = |name: &String| others.iter().all(|other| other.name != *name);
     let names = std::iter::once(word.to_owned()).chain((2..=u32::MAX).map(|n| format!("{word}-{n}")));
     let name = names.into_iter().find(is_free).unwrap_or_default();
@@ -182,6 +180,22 @@ fn base_of(url: &str) -> String {
     let url = url.trim().trim_end_matches('/');
     let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     if after_scheme.contains('/') { url.to_owned() } else { format!("{url}/v1") }
+}
+
+/// An address of one deployment at Azure, which has no list of models and needs a version.
+fn is_deployment(base: &str) -> bool {
+    service_of(base) == Some(Profile::Azure) && base.contains("/deployments/")
+}
+
+/// What to write where setup cannot ask.
+fn by_hand(base: &str) -> Failure {
+    let what = format!("{} is one deployment of Azure, which setup cannot ask what it is", tame(base));
+    Failure::new(Exit::Usage, what).fix(format!(
+        "give the address of the resource, https://NAME.openai.azure.com/openai/v1, or write into the file yourself:\n  \
+         [[backend]]\n  name = \"azure\"\n  profile = \"azure\"\n  base_url = {}\n  model = \"DEPLOYMENT\"\n  \
+         api_version = \"2024-10-21\"\n  api_key_env = \"AZURE_OPENAI_API_KEY\"",
+        quoted(base)
+    ))
 }
 
 /// What was looked for, and how to go on.
@@ -215,6 +229,28 @@ mod tests {
         ] {
             assert_eq!(base_of(given), base);
         }
+    }
+
+    #[test]
+    fn service_is_asked_and_named_with_its_own_profile_and_a_deployment_is_refused() {
+        for (url, profile) in [
+            ("https://openrouter.ai/api/v1", Profile::OpenRouter),
+            ("https://OpenRouter.ai:443/api/v1", Profile::OpenRouter),
+            ("https://api.openai.com/v1", Profile::OpenAi),
+            ("https://api.anthropic.com/v1", Profile::Anthropic),
+            ("https://name.openai.azure.com/openai/v1", Profile::Azure),
+            ("https://openrouter.ai.example.org/api/v1", Profile::Generic),
+            ("http://127.0.0.1:11434/v1", Profile::Generic),
+        ] {
+            assert_eq!(client(url, "m", &Key::default()).profile, profile, "{url}");
+            let offer = Offer { models: vec!["m".to_owned()], owner: None };
+            let name = found(url, &offer, &args::Setup::default(), &[]).unwrap().name;
+            assert_eq!(name, if profile == Profile::Generic { "model" } else { profile.as_str() }, "{url}");
+        }
+        let refused = by_hand("https://name.openai.azure.com/openai/deployments/gpt");
+        assert!(refused.fix.unwrap().contains("profile = \"azure\"\n  base_url = \"https://name.openai"));
+        assert!(is_deployment("https://name.openai.azure.com/openai/deployments/gpt"));
+        assert!(!is_deployment("https://name.openai.azure.com/openai/v1"));
     }
 
     #[test]

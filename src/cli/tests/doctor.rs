@@ -1,5 +1,9 @@
 //! What the doctor says where nothing can be looked at.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use annie_testkit::model_server::{FakeModelServer, Reply};
+
 use super::*;
 
 #[tokio::test]
@@ -38,4 +42,40 @@ async fn doctor_says_that_notes_cannot_be_kept_and_that_the_whole_database_is_lo
     let lost = annie(data.path(), &["doctor"]).await;
     assert_eq!(lost.done.unwrap_err().exit, Exit::Failure, "a start refuses it too: {}", lost.out);
     assert!(lost.out.contains("the database has no conversations"), "{}", lost.out);
+}
+
+#[tokio::test]
+async fn doctor_beside_a_server_whose_rounds_fail_names_the_backend_and_the_reason() {
+    let data = tempfile::tempdir().unwrap();
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let breaks = is_broken.clone();
+    let model = FakeModelServer::start(move |_| match breaks.load(Relaxed) {
+        false => Reply::says("Good morning."),
+        true => Reply::error(500, "the GPU fell off the bus"),
+    })
+    .await;
+    let base = model.base_url();
+    let variables = [("ANNIE_MODEL", "m"), ("OPENAI_BASE_URL", &base), ("ANNIE__BACKEND__0__RETRIES_MAX", "0")];
+    with_server_of(data.path(), &variables, async |url| {
+        let well = annie_in(data.path(), &["--url", &url, "ask", "good morning"], &variables).await;
+        assert_eq!(well.done, Ok(()), "{}", well.err);
+        let before = annie_in(data.path(), &["--url", &url, "doctor"], &variables).await;
+        assert!(before.done.is_ok() && before.out.contains("ok       backend"), "{}", before.out);
+        is_broken.store(true, Relaxed);
+        let asked = annie_in(data.path(), &["--url", &url, "ask", "and now?"], &variables).await;
+        assert!(asked.done.is_err(), "{}", asked.out);
+        let said = annie_in(data.path(), &["--url", &url, "doctor"], &variables).await;
+        assert_eq!(
+            said.done.unwrap_err().exit,
+            Exit::Failure,
+            "its list of models is there, its rounds fail: {}",
+            said.out
+        );
+        let line = said.out.lines().find(|line| line.starts_with("FAULT")).unwrap_or_default();
+        for part in ["backend", "generic", "FAILING since", "the GPU fell off the bus"] {
+            assert!(line.contains(part), "{part} is not in {}", said.out);
+        }
+        assert!(!said.out.contains("ok       backend"), "{}", said.out);
+    })
+    .await;
 }

@@ -44,22 +44,34 @@ async fn setup_writes_what_it_found_for_its_owner_only_and_the_next_command_uses
     for line in [
         "name = \"llamacpp\"",
         "model = \"fake-model\"",
-        "profile = \"llamacpp\"",
+        "# the server says: profile = \"llamacpp\"",
         "interface = \"cmd\"",
         "mode = \"single_loop\"",
-        "context_tokens_max = 4096",
-        "slots = 1",
+        "# the server says: context_tokens_max = 4096",
+        "# the server says: slots = 1",
     ] {
         assert!(written.lines().any(|l| l == line), "{line} is missing in\n{written}");
     }
     let before = model.request_count();
     let shown = annie(data.path(), &["config", "show", "--origin"]).await;
-    assert!(shown.out.contains("backend.0.context_tokens_max = 4096"), "{}", shown.out);
+    assert!(shown.out.contains("backend.0.output_tokens_max = 1024"), "{}", shown.out);
+    let loaded = Sources::only(path).load().unwrap();
+    let facts = loaded.config.facts().remove(0);
+    assert_eq!(
+        (facts.context_tokens_max, facts.learns_slots),
+        (None, true),
+        "a server with a larger window is believed"
+    );
+    assert_eq!(facts.privacy, annie_core::route::Privacy::Local);
     let asked = annie(data.path(), &["doctor", "--probe", "--json"]).await;
     assert_eq!(asked.done, Ok(()), "{}{}", asked.out, asked.err);
     let report: serde_json::Value = serde_json::from_str(asked.out.trim()).unwrap();
-    assert_eq!((&report["probe"]["backend"], &report["settings"]["fit"]["slots"]), (&"llamacpp".into(), &1.into()));
-    assert_eq!(model.request_count() - before, 3);
+    assert_eq!(
+        (&report["probe"]["backend"], &report["settings"]["fit"]["slots"]),
+        (&"llamacpp".into(), &serde_json::Value::Null)
+    );
+    assert_eq!(report["settings"]["fit"]["server_says"][2], "slots = 1", "{report}");
+    assert_eq!(model.request_count() - before, 4);
 }
 
 #[tokio::test]
@@ -150,10 +162,57 @@ async fn probe_of_a_backend_that_cannot_be_used_fails_and_names_it() {
     let failure = said.done.unwrap_err();
     assert_eq!((failure.exit, failure.what.as_str()), (Exit::Unavailable, "cannot be used: generic"));
     assert!(said.out.contains("FAILED") && said.out.contains("no such key"), "{}", said.out);
-    assert!(said.err.contains("sends up to 7 requests"), "{}", said.err);
+    assert!(said.err.contains("sends up to 8 requests"), "{}", said.err);
     let other = annie_in(data.path(), &["doctor", "--probe", "--backend", "gpu"], &variables).await;
     assert_eq!(other.done.unwrap_err().fix.as_deref(), Some("there are: generic"));
     let none = annie(data.path(), &["doctor", "--probe"]).await;
     assert!(none.done.unwrap_err().fix.unwrap().contains("annie setup"));
     assert!(parsed(&["doctor", "--backend", "gpu"]).is_err(), "only a probe is of one backend");
+}
+
+#[tokio::test]
+async fn setup_does_not_hold_a_refused_request_against_the_model_and_says_so() {
+    let data = tempfile::tempdir().unwrap();
+    let limited =
+        FakeModelServer::start(
+            |seen| {
+                if seen.tool_names().is_empty() { able(seen) } else { Reply::rate_limited(None) }
+            },
+        )
+        .await;
+    let said = annie(data.path(), &["setup", "--port", &port_of(&limited), "--yes"]).await;
+    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    let written = std::fs::read_to_string(user_file(data.path())).unwrap();
+    assert!(written.contains("# the tool call could not be tried: "), "{written}");
+    let keys = written.lines().filter(|line| line.starts_with("interface = ") || line.starts_with("mode = "));
+    assert_eq!(keys.count(), 0, "nothing is known of its tools: {written}");
+}
+
+#[tokio::test]
+async fn setup_for_a_slow_reader_writes_limits_that_let_it_answer() {
+    let data = tempfile::tempdir().unwrap();
+    let slow = FakeModelServer::start(|seen| {
+        let usage = serde_json::json!({"prompt_tokens": 5, "completion_tokens": 3});
+        able(seen).usage(usage).first_after(std::time::Duration::from_millis(100))
+    })
+    .await;
+    let said = annie(data.path(), &["setup", "--port", &port_of(&slow), "--yes"]).await;
+    assert_eq!(said.done, Ok(()), "{}{}", said.out, said.err);
+    let config = Sources::only(user_file(data.path())).load().unwrap().config;
+    let limits = config.kernel_limits();
+    let crate::config::ClientConfig::Model(model) = &config.backend[0].client else { panic!("a model") };
+    let first = model.first_token_ms_max;
+    assert!(first > 60_000 && first < limits.round_ms_max && first <= model.call_ms_max, "{first}: {limits:?}");
+    assert!(limits.turn.agent_round_ms_max >= limits.round_ms_max, "an agent's round reads a prompt, too");
+    assert!(limits.deadlines.high.hard_ms > limits.round_ms_max, "a turn in which somebody waits has such a round");
+    let shown = annie(data.path(), &["config", "show", "--origin"]).await;
+    assert!(shown.out.contains(&format!("limits.round_ms_max = {}", limits.round_ms_max)), "{}", shown.out);
+}
+
+#[test]
+fn step_of_a_probe_is_the_only_limit_of_its_requests() {
+    let model = crate::cli::doctor::probe::as_probed(annie_llm::ModelConfig::default(), 1_200);
+    let limits = [model.first_token_ms_max, model.idle_ms_max, model.call_ms_max];
+    assert_eq!(limits, [1_200_000; 3], "a smaller one ends the step without a word of --step-s-max");
+    assert_eq!(crate::cli::doctor::probe::as_probed(annie_llm::ModelConfig::default(), 1).call_ms_max, 600_000);
 }

@@ -29,6 +29,14 @@ pub struct Offer {
     pub owner: Option<String>,
 }
 
+impl Offer {
+    /// The kind of server that the owner's word means: `llamacpp`, `vllm`, `ollama`, `lmstudio`; nothing for another.
+    #[must_use]
+    pub fn kind(&self) -> Option<&'static str> {
+        self.owner.as_deref().and_then(Kind::of_owner).map(Kind::word)
+    }
+}
+
 impl OpenAiModel {
     /// Asks which models there are.
     ///
