@@ -87,6 +87,8 @@ fn in_text(seen: &Seen) -> Reply {
         Reply::says(format!("```json\n{call}\n```"))
     } else if text.contains("tools") {
         Reply::says(format!("<tools>\n{call}\n</tools>"))
+    } else if text.contains("block") {
+        Reply::says("On it.\n```cmd\ntasks.create --title \"Buy milk\"\n```").pieces_of_bytes(3)
     } else {
         Reply::says(call)
     }
@@ -96,12 +98,13 @@ fn in_text(seen: &Seen) -> Reply {
 async fn call_written_as_text_runs_its_skill_and_is_not_shown_and_a_quoted_one_does_not_run() {
     let model = FakeModelServer::start(in_text).await;
     let (_folder, server) = server_with(&model, "mode = \"single_loop\"\n[turn]\nmain_interface = \"tools\"").await;
-    for (n, shape) in ["bare", "fence", "tools"].into_iter().enumerate() {
+    for (n, shape) in ["bare", "fence", "tools", "block"].into_iter().enumerate() {
         assert_eq!(ask(&server, shape).await["answer"], "Created.", "{shape}");
         let runs = format!("annie_llm_repairs_total{{kind=\"text_call\"}} {}", n + 1);
         assert!(metrics(&server).await.contains(&runs), "{runs}");
     }
     assert_eq!(streamed(&server, "fence").await, "Created.");
+    assert_eq!(streamed(&server, "block").await, "On it.\n\nCreated.");
     let before = model.request_count();
     let said = ask(&server, "quote").await;
     assert!(said["answer"].as_str().unwrap_or_default().ends_with("Shall I?"), "{said}");

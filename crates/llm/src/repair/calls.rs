@@ -1,6 +1,7 @@
 //! Calls that a model wrote as text, in the shapes that models were seen to use. A text is a call only as a whole: beside
 //! calls, tags and fences it may hold one short line of prose before them, and every name must be offered.
 
+use annie_core::command;
 use serde_json::{Map, Value};
 
 use super::{json, names::Names};
@@ -69,6 +70,8 @@ const QUOTING: [&str; 14] = [
 /// Beginnings of calls that carry their name in them.
 const OPENINGS: [&str; 3] = [ANNOUNCED, "<function=", "<invoke"];
 const ANNOUNCED: &str = "[Calling tool";
+/// Where a block of commands begins.
+const BLOCK: &str = "```cmd\n";
 
 /// Whether a text may become a call that begins with a tag, as far as it goes.
 pub(super) fn may_begin_with_tag(text: &str) -> bool {
@@ -138,6 +141,8 @@ impl<'a> Reader<'a> {
         }
         if let Some(tag) = TAGS.iter().find(|tag| self.rest.starts_with(**tag)) {
             self.skip(tag.len());
+        } else if self.rest.starts_with(BLOCK) && self.names.takes_blocks() {
+            self.block()?;
         } else if let Some(behind) = self.rest.strip_prefix("```") {
             self.rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
         } else if self.rest.starts_with(ANNOUNCED) {
@@ -192,6 +197,25 @@ impl<'a> Reader<'a> {
             }
             _ => None,
         }
+    }
+
+    /// A block in which every line is a command with nothing but flags: loose words need the skill's own list of arguments.
+    fn block(&mut self) -> Option<()> {
+        let body = &self.rest[BLOCK.len()..];
+        let end = body.find("\n```").map_or(body.len(), |at| at + "\n```".len());
+        let block = &self.rest[..BLOCK.len() + end];
+        for line in command::extract(block) {
+            let parsed = command::parse(&line.ok()?).ok()?;
+            if parsed.help || !parsed.positional.is_empty() {
+                return None;
+            }
+            let flags =
+                parsed.flags.into_iter().map(|(flag, value)| (flag, value.map_or(Value::Bool(true), Value::String)));
+            let assigned = parsed.assigned.into_iter().map(|(flag, value)| (flag, Value::String(value)));
+            self.push(&parsed.name, Value::Object(flags.chain(assigned).collect()))?;
+        }
+        self.skip(block.len());
+        Some(())
     }
 
     /// `[Calling tool: NAME {…}]`

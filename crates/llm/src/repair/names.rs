@@ -15,6 +15,8 @@ pub(crate) struct Names {
     known: Vec<(String, String)>,
     /// How many of them are tools.
     tools: usize,
+    /// Whether a block of commands is a call: not of an agent that was told to write them, whose blocks the kernel reads.
+    takes_blocks: bool,
 }
 
 impl Names {
@@ -31,7 +33,11 @@ impl Names {
         };
         let skills = request.skill_names.iter().map(String::as_str);
         let known = tools.iter().copied().chain(skills).map(|name| (name.to_owned(), plain(name))).collect();
-        Self { known, tools: tools.len() }
+        Self { known, tools: tools.len(), takes_blocks: !by_commands }
+    }
+
+    pub const fn takes_blocks(&self) -> bool {
+        self.takes_blocks
     }
 
     pub const fn is_empty(&self) -> bool {
@@ -83,7 +89,11 @@ pub(crate) mod tests {
 
     pub(crate) fn names(tools: &[&str], skills: &[&str]) -> Names {
         let all = tools.iter().chain(skills);
-        Names { known: all.map(|name| ((*name).to_owned(), plain(name))).collect(), tools: tools.len() }
+        Names {
+            known: all.map(|name| ((*name).to_owned(), plain(name))).collect(),
+            tools: tools.len(),
+            takes_blocks: true,
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use super::{
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// How much of what is held is looked at again with every character, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 256;
+/// The language of a block of commands.
+const BLOCK: &str = "cmd";
 /// What a fence around a call says of itself.
 const FENCES: [&str; 8] = ["", "json", "tool_call", "tool_calls", "tool_code", "tool", "function", "xml"];
 
@@ -130,6 +132,15 @@ impl<'a> TextCallFilter<'a> {
     }
 }
 
+/// Whether a text that begins like this may become a command.
+fn command_may_begin(text: &str, names: &Names) -> bool {
+    let word = calls::word(text);
+    match text[word.len()..].is_empty() {
+        true => word.is_empty() || names.may_begin(word),
+        false => names.find(word).is_some(),
+    }
+}
+
 /// Whether a text that begins like this may become a call.
 fn may_be_call(text: &str, names: &Names) -> bool {
     match text.chars().next() {
@@ -144,7 +155,13 @@ fn may_be_call(text: &str, names: &Names) -> bool {
         Some('`') => {
             let Some(fence) = text.strip_prefix("```") else { return "```".starts_with(text) };
             match fence.split_once('\n') {
-                None => FENCES.iter().any(|name| name.starts_with(fence.trim_end())),
+                None => {
+                    let is_block = names.takes_blocks() && BLOCK.starts_with(fence.trim_end());
+                    is_block || FENCES.iter().any(|name| name.starts_with(fence.trim_end()))
+                }
+                Some((name, body)) if name.trim() == BLOCK => {
+                    names.takes_blocks() && command_may_begin(body.trim_start(), names)
+                }
                 Some((name, body)) => {
                     FENCES.contains(&name.trim())
                         && !body.trim_start().starts_with("```")

@@ -43,8 +43,20 @@ fn call_in_every_known_shape_is_found() {
         r#"tasks.create({"title": "Buy milk"})"#,
         "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"Buy milk\", // what to buy\n}}",
         "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"Buy milk\"}}\n</tool_call>}",
+        "```cmd\ntasks.create --title \"Buy milk\"\n```",
+        "I will add it.\n```cmd\ntasks.create --title='Buy milk'",
+        "```cmd\ntasks_create title=\"Buy milk\"\n```\n",
     ] {
         assert_eq!(parsed(text), Some(wanted.clone()), "{text}");
+    }
+}
+
+#[test]
+fn block_of_commands_is_several_calls_and_none_where_a_line_is_no_call_by_flags_alone() {
+    let two = parsed("```cmd\ntasks.create --title a\ntasks.delete --id 1\n```").unwrap();
+    assert_eq!(two[1], ("tasks.delete".to_owned(), serde_json::json!({"id": "1"})));
+    for text in ["tasks.create Buy milk", "tasks.create --title a\nlaunch --now", "tasks.create --help", "dir"] {
+        assert_eq!(parsed(&format!("```cmd\n{text}\n```")), None, "{text}");
     }
 }
 
