@@ -13,7 +13,7 @@ pub enum AnswerOutcome {
     Done,
     /// The replier said itself that it did not do what was asked.
     Declined,
-    /// The request wanted something done, and no skill ran.
+    /// The answer claims an effect, and no skill that changes anything ran.
     NoAction,
     /// The turn was stopped because it made no progress.
     GaveUp,

@@ -12,6 +12,8 @@ use crate::{
 
 /// Numbers that one receipt remembers; a call that acts on more things than that is rare.
 const IDS_MAX: usize = 100;
+/// How much of a title or a path it remembers, in characters.
+const NAME_CHARS_MAX: usize = 120;
 
 /// How much of an effect a receipt shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,9 @@ pub struct Receipt {
     /// The numbers of the things that it acted on, as its arguments and its evidence name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<u64>,
+    /// The titles or paths of things that it acted on, where those have no numbers, in small letters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// When its effect was known: receipts of several agents are judged in this order.
     #[serde(default, skip_serializing_if = "Micros::is_zero")]
     pub at: Micros,
@@ -68,14 +73,21 @@ impl Receipt {
         ids.sort_unstable();
         ids.dedup();
         ids.truncate(IDS_MAX);
+        let names = if ids.is_empty() { names_in(arguments, &outcome.evidence) } else { Vec::new() };
         let (call, line) = (fingerprint(skill, arguments), first_line(&outcome.data));
-        Some(Self { skill: skill.to_owned(), call, line, extent, ids, at })
+        Some(Self { skill: skill.to_owned(), call, line, extent, ids, names, at })
     }
 
     /// Whether it is the receipt of an equal call.
     #[must_use]
     pub fn is_of(&self, skill: &str, arguments: &Value) -> bool {
         self.skill == skill && self.call == fingerprint(skill, arguments)
+    }
+
+    /// Whether a later effect may have undone it: it was on a thing of its own.
+    fn may_be_undone_by(&self, later: &Self) -> bool {
+        self.ids.iter().any(|id| later.ids.contains(id))
+            || names_are_undone(&self.skill, &later.skill) && self.names.iter().any(|name| later.names.contains(name))
     }
 
     /// For a user or a model.
@@ -98,11 +110,45 @@ pub fn standing<'a>(
     for receipt in receipts {
         if receipt.is_of(skill, arguments) {
             standing = (receipt.extent != Extent::Partial).then_some(receipt);
-        } else if standing.is_some_and(|standing| standing.ids.iter().any(|id| receipt.ids.contains(id))) {
+        } else if standing.is_some_and(|standing| standing.may_be_undone_by(receipt)) {
             standing = None;
         }
     }
     standing
+}
+
+/// Whether a later call may undo an earlier one, as far as the arguments of both tell.
+#[must_use]
+pub fn may_undo((skill, arguments): (&str, &Value), (later, with): (&str, &Value)) -> bool {
+    let (ids, names) = (ids_in(with), names_in(with, &Value::Null));
+    ids_in(arguments).iter().any(|id| ids.contains(id))
+        || names_are_undone(skill, later) && names_in(arguments, &Value::Null).iter().any(|name| names.contains(name))
+}
+
+/// Whether an effect on a thing that is known by its title may be undone by the other on a thing of that title. Two things that
+/// are created may have the same one, and what was created is gone only if it was deleted.
+fn names_are_undone(skill: &str, later: &str) -> bool {
+    let domain = |skill: &str| skill.split('.').next().unwrap_or_default().to_owned();
+    let begins = |skill: &str, verbs: &[&str]| {
+        let name = skill.rsplit('.').next().unwrap_or_default();
+        verbs.iter().any(|verb| name.starts_with(verb))
+    };
+    let creates = |skill: &str| begins(skill, &["create", "add", "save", "new", "write"]);
+    domain(skill) == domain(later)
+        && !creates(later)
+        && (!creates(skill) || begins(later, &["delete", "remove", "forget"]))
+}
+
+/// The titles and paths of things in a call's arguments and in a result's evidence.
+fn names_in(arguments: &Value, evidence: &Value) -> Vec<String> {
+    const KEYS: [&str; 5] = ["title", "path", "name", "note", "file"];
+    let named = [arguments, evidence].into_iter().filter_map(Value::as_object);
+    let named = named.flat_map(|map| KEYS.iter().filter_map(|key| map.get(*key)?.as_str()));
+    let mut names: Vec<String> =
+        named.map(|name| name.trim().to_lowercase().chars().take(NAME_CHARS_MAX).collect()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// The numbers of things in a call's arguments or in a result's evidence.

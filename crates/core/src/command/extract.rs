@@ -15,7 +15,11 @@ pub fn extract(reply: &str) -> Vec<Result<String, CommandError>> {
 #[must_use]
 pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<String, CommandError>> {
     let reply = without_thinking(reply);
-    let mut blocks: Vec<String> = blocks(&reply).into_iter().filter_map(|b| b.of_commands(is_skill)).collect();
+    let all: Vec<Block> = blocks(&reply).into_iter().filter(|block| block.has_commands(is_skill)).collect();
+    // Beside commands in a block of another kind, prose in a block of commands is an answer that says what they do.
+    let is_beside = all.iter().any(|block| !block.is_cmd);
+    let is_meant = |block: &Block| !(is_beside && block.is_cmd && is_prose(&block.text, is_skill));
+    let mut blocks: Vec<String> = all.into_iter().filter(is_meant).map(|block| block.text).collect();
     if blocks.is_empty() {
         blocks.extend(bare(&reply, is_skill));
     }
@@ -44,9 +48,15 @@ pub fn extract_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Vec<Result<S
 /// if a line may be a command, or there is no such block.
 #[must_use]
 pub fn prose_in_blocks(reply: &str) -> Option<String> {
+    prose_in_blocks_for(reply, &|_| false)
+}
+
+/// The same where a line that begins with the name of a skill, also in two words, is a command.
+#[must_use]
+pub fn prose_in_blocks_for(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
     let reply = without_thinking(reply);
-    let found: Vec<Block> = blocks(&reply).into_iter().filter(|block| block.is_cmd).collect();
-    if found.is_empty() || !found.iter().all(|block| is_prose(&block.text)) {
+    let found: Vec<Block> = blocks(&reply).into_iter().filter(|block| block.has_commands(is_skill)).collect();
+    if found.is_empty() || !found.iter().all(|block| block.is_cmd && is_prose(&block.text, is_skill)) {
         return None;
     }
     let lines = reply.lines().filter(|line| Fence::of(line).is_none());
@@ -54,10 +64,16 @@ pub fn prose_in_blocks(reply: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Whether every line reads as a sentence: a word that begins with a capital or has an apostrophe, no dot in it, no flags.
-fn is_prose(text: &str) -> bool {
+/// Whether every line reads as a sentence: a word that begins with a capital or has an apostrophe, no dot in it, no flags, and
+/// no skill's name.
+fn is_prose(text: &str, is_skill: &dyn Fn(&str) -> bool) -> bool {
     const WORDS_MIN: usize = 3;
     let is_sentence = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_lowercase);
+        let (one, two) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if is_skill(&one) || is_skill(&format!("{one}.{two}")) {
+            return false;
+        }
         let first = line.split_whitespace().next().unwrap_or_default();
         let name = first.trim_end_matches(['.', ',', '!', ':', '?']);
         let begins_one = name.chars().next().is_some_and(char::is_uppercase) || name.contains('\'');
@@ -100,10 +116,9 @@ struct Block {
 }
 
 impl Block {
-    /// Its text, if it is one of commands.
-    fn of_commands(self, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
-        let is = self.is_cmd || all_are(&self.text, |line| is_skill(first_word(line)));
-        is.then_some(self.text)
+    /// Whether it is one of commands.
+    fn has_commands(&self, is_skill: &dyn Fn(&str) -> bool) -> bool {
+        self.is_cmd || all_are(&self.text, |line| is_skill(first_word(line)))
     }
 }
 

@@ -13,7 +13,7 @@ mod resolve;
 mod tests;
 
 pub use draft::DraftFilter;
-pub use extract::{extract, extract_for, prose_in_blocks};
+pub use extract::{extract, extract_for, prose_in_blocks, prose_in_blocks_for};
 pub use lex::quote;
 pub use parse::{Parsed, parse};
 pub use resolve::{Resolution, resolve};

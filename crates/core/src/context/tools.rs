@@ -125,8 +125,8 @@ fn direct(skill: &SkillManual) -> ToolDef {
     )
 }
 
-/// The longest name that providers take.
-const TOOL_NAME_BYTES_MAX: usize = 64;
+/// The longest name of a tool that providers take, and take back, in bytes.
+pub(crate) const TOOL_NAME_BYTES_MAX: usize = 64;
 
 /// `tasks.create` as a tool's name: providers allow no dots. It is looked up, never turned back: skills' own names may hold
 /// underscores.

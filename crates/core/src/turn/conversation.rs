@@ -15,6 +15,7 @@ use super::{
     report, request,
     run::{AgentRun, RunKind},
     sub::SubTurn,
+    truth,
 };
 use crate::{
     context::{Exchange, Frames, History},
@@ -34,6 +35,9 @@ pub const STATE_VERSION: u16 = 8;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
+
+/// How many receipts of finished turns are remembered, so that what was done may be told.
+const RECEIPTS_MAX: usize = 32;
 
 /// A turn that stopped at a limit and may go on (S0 5.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -227,6 +231,9 @@ pub struct Conversation {
     pub turns: Vec<Turn>,
     /// The last turn, if it paused at a limit.
     pub paused: Option<Paused>,
+    /// The receipts of the effects of its finished turns, oldest first, as many as are kept.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    pub(super) receipts: VecDeque<Receipt>,
     /// What its turns were told: see [`Provenance`].
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub known: Provenance,
@@ -269,6 +276,7 @@ impl Conversation {
             owed: VecDeque::new(),
             turns: Vec::new(),
             paused: None,
+            receipts: VecDeque::new(),
             known: Provenance::default(),
             window: VecDeque::new(),
             finished: VecDeque::new(),
@@ -387,7 +395,10 @@ impl Conversation {
         let outside = opening::outside_text(&inbound, &frames);
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
-        main.takes_cuts = inbound.is_for_a_program() || inbound.sets_length();
+        main.earlier = self.receipts.iter().cloned().collect();
+        main.is_asked = truth::asks_what_was(&inbound.text);
+        main.shows_calls = inbound.is_for_a_program();
+        main.takes_cuts = main.shows_calls || inbound.sets_length();
         main.provenance = self.known.clone();
         main.provenance.continue_from(&opening.provenance);
         main.provenance.begin(&inbound, facts, &main.messages);
@@ -456,6 +467,8 @@ impl Conversation {
                 turn.did_not_wait();
             }
             self.known.remember(&turn.main.provenance);
+            self.receipts.extend(turn.own_receipts().cloned());
+            self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let private = turn.inbound.private;
             let answer = report::remembered(&turn, body, text);
             let steps = if matches!(body, EventBody::Answered { .. }) { turn.main.steps() } else { Vec::new() };

@@ -184,21 +184,30 @@ impl Turn {
         own || main.programs_ran || main.acts() || self.plan.reports().any(by_agent)
     }
 
+    /// The receipts of the turns that this one goes on from.
+    pub(super) fn known_receipts(&self) -> impl Iterator<Item = &Receipt> {
+        let known = self.main.known.iter();
+        let of_agents = self.plan.nodes().iter().take(self.plan.before()).filter_map(Node::report);
+        known.chain(of_agents.flat_map(|report| &report.receipts).filter(|receipt| !self.main.known.contains(receipt)))
+    }
+
     /// Whether anything may have been changed in this turn, or in the one that it continues.
     pub(super) fn may_have_changed(&self) -> bool {
         let main = &self.main;
-        let own = !main.receipts.is_empty() || !main.known.is_empty() || !main.in_doubt.is_empty() || main.programs_ran;
+        let own = !main.receipts.is_empty() || !main.known.is_empty() || !main.in_doubt.is_empty();
+        let by_agent = |report: &AgentReport| !report.receipts.is_empty() || !report.in_doubt.is_empty();
+        own || self.plan.reports().any(by_agent) || self.has_unseen_work()
+    }
+
+    /// Whether work was done of which no receipt tells: a program's, or of an agent that was ended.
+    pub(super) fn has_unseen_work(&self) -> bool {
         let by_agent = |report: &AgentReport| {
             // What an agent did that was ended, or what its failed runs came to, the report does not tell for sure.
             let is_clear =
                 matches!(report.status, ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped);
-            !is_clear
-                || !report.receipts.is_empty()
-                || !report.in_doubt.is_empty()
-                || report.programs_ran
-                || report.skills_run.iter().any(|run| run.contains("(unknown)"))
+            !is_clear || report.programs_ran || report.skills_run.iter().any(|run| run.contains("(unknown)"))
         };
-        own || self.plan.reports().any(by_agent)
+        self.main.programs_ran || self.plan.reports().any(by_agent)
     }
 
     fn decide(&self, now: Now) -> Option<Decision> {

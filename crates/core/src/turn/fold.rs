@@ -7,7 +7,7 @@ use super::{
     interface::USER_ADDS,
     opening, report,
     run::{Ending, Phase, Reply},
-    sub,
+    sub, truth,
 };
 use crate::{
     classify::spoken,
@@ -72,6 +72,7 @@ impl Turn {
             self.main.provenance.add_user_text(&inbound.text);
             // What is added may ask for a change where the first words only asked.
             self.facts.spoken_as = self.facts.spoken_as.map(|kind| kind.max(spoken(&inbound.text)));
+            self.main.is_asked &= truth::asks_what_was(&inbound.text);
             self.told.push(task);
         }
         // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.

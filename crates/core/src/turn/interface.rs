@@ -7,7 +7,7 @@ use super::{
     conversation::Turn,
     opening,
     run::{AgentRun, Ending, Phase, RunKind},
-    truth,
+    truth::{self, Earlier},
 };
 use crate::{
     context::{Step, clip, framed, unescape},
@@ -24,6 +24,8 @@ const STEPS_MAX: usize = 3;
 const STEP_BYTES_MAX: usize = 500;
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
+const CLAIMED_AGAIN: &str = "[You ran no command for this message. If it asks for something to be done, write the cmd block that does \
+    it now; if you tell of what was done before, say so.]";
 const CLAIMED: &str = "[Nothing was done: you ran no command for this message. Write the cmd block that does it now, or answer \
     without saying that it was done.]";
 
@@ -145,7 +147,8 @@ impl AgentRun {
             return None;
         }
         if self.claims_without_acting(words) {
-            return Some(CLAIMED);
+            // What an earlier turn did is not to be done again because it was told.
+            return Some(if self.earlier.is_empty() { CLAIMED } else { CLAIMED_AGAIN });
         }
         self.has_done_nothing(words).then_some(if self.is_cmd() { ACT_CMD } else { ACT_JSON })
     }
@@ -157,14 +160,23 @@ impl AgentRun {
         is_sub
             && self.ran.is_empty()
             && !self.found_done
-            && (self.is_to_act || truth::untrue_claim(words, false).is_some())
+            && (self.is_to_act || truth::untrue_claim(words, false, &Earlier::default()).is_some())
     }
 
     /// Whether the agent that answers the user by commands claims an effect without one: what a small model has answered
     /// before, it likes to answer again.
     fn claims_without_acting(&self, words: &str) -> bool {
         let is_main = self.by_commands && !self.programs_ran && self.receipts.is_empty() && self.known.is_empty();
-        is_main && self.in_doubt.is_empty() && truth::untrue_claim(words, !self.ran.is_empty()).is_some()
+        is_main
+            && self.in_doubt.is_empty()
+            && truth::untrue_claim(words, !self.ran.is_empty(), &self.of_earlier_turns()).is_some()
+    }
+}
+
+impl AgentRun {
+    /// What earlier turns did.
+    pub(super) fn of_earlier_turns(&self) -> Earlier<'_> {
+        Earlier { receipts: &self.earlier, is_asked: self.is_asked }
     }
 }
 

@@ -51,10 +51,24 @@ fn tagged(text: &str) -> Option<(usize, usize)> {
             None => (&text[inside..], text.len()),
         };
         // A word about a tag is no call.
-        let is_call = content.contains('{') || opening.ends_with(['=', ' ']);
+        let has_end = text[inside..].contains(end);
+        let is_named = match *opening {
+            "<invoke " => has_end || content.trim_start().starts_with("name="),
+            "<function=" => has_end || content.contains('>'),
+            _ => false,
+        };
+        let is_call = is_named || content.contains('{') && !opening.ends_with(['=', ' ']);
         is_call.then_some((from, to))
     });
     found.min()
+}
+
+/// Whether a text is one block of code in a language that it names.
+pub(super) fn is_shown_code(text: &str) -> bool {
+    let text = text.trim();
+    unfenced(text).len() < text.len()
+        && text.trim_start_matches('`').starts_with(|c: char| c.is_ascii_alphabetic())
+        && !text.contains('<')
 }
 
 /// What stands in a text that is one fenced block.
@@ -129,6 +143,8 @@ mod tests {
             "Models write `<tool_call>{}</tool_call>` around a call.",
             "For example:\n```json\n{\"name\": \"a\", \"arguments\": {}}\n```\nThat is all.",
             "The <tools> tag opens the list.",
+            "Write <invoke to begin a call, and then {\"the\": \"rest\"} of it.",
+            "A call begins with <function= and its name.",
             "fn main() {}",
             "```rust\nfn main() {}\n```",
         ] {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::run::{AgentRun, OpenCall};
 use crate::{
-    context::{clip, escape},
+    context::{TOOL_NAME_BYTES_MAX, clip, escape},
     event::ResolvedCall,
     message::{Message, ToolCall},
 };
@@ -13,8 +13,6 @@ use crate::{
 const SAID_BYTES_MAX: usize = 64 * 1024;
 /// How much of one call's arguments stays in any case, in bytes.
 const ARGUMENTS_BYTES_MIN: usize = 1_000;
-/// The longest tool name that providers take back, in bytes.
-const TOOL_NAME_BYTES_MAX: usize = 64;
 
 impl AgentRun {
     /// The reply as later rounds repeat it: nothing in it may make a provider refuse them.

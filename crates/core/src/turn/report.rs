@@ -123,8 +123,13 @@ pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
         return (text.to_owned(), AnswerOutcome::Declined);
     }
     let text = with_receipts(text, turn.own_receipts());
-    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text, turn.has_run()) };
-    let text = with_cut(&with_failures(with_doubts(text, turn), turn), turn.main.finish);
+    // A model that only repeats what was done before a pause has no words of its own.
+    let text = if text.is_empty() { truth::done_before(turn.known_receipts()) } else { text };
+    let earlier = turn.main.of_earlier_turns();
+    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
+    let doubted = with_doubts(text, turn);
+    let text = if untrue.is_some() { doubted } else { with_failures(doubted, turn) };
+    let text = with_cut(&text, turn.main.finish);
     match untrue {
         Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::NoAction),
         None => (text, AnswerOutcome::Done),
@@ -136,19 +141,34 @@ fn with_doubts(text: String, turn: &Turn) -> String {
     let mut skills: Vec<String> = turn.doubts().into_iter().map(|(skill, _)| skill).collect();
     skills.sort_unstable();
     skills.dedup();
-    if skills.is_empty() || truth::admits_doubt(&text) {
+    let untold = truth::untold_doubts(&text, &skills);
+    if untold.is_empty() {
         return text;
     }
-    format!("{text}\n\n(It is not known whether this happened: {}.)", skills.join(", "))
+    format!("{text}\n\n(It is not known whether this happened: {}.)", untold.join(", "))
 }
 
-/// An answer, and below it which of the effects that it claims failed.
+/// An answer, and below it which of the effects that it claims failed, or were never asked for.
 fn with_failures(text: String, turn: &Turn) -> String {
+    let doubts = turn.doubts();
+    let shown = turn.own_receipts().chain(turn.known_receipts()).map(|receipt| receipt.skill.as_str());
+    let shown: Vec<&str> = shown.chain(doubts.iter().map(|(skill, _)| skill.as_str())).collect();
     let ran: Vec<&str> = turn.skills_run().collect();
     let failed: Vec<&str> = ran.iter().filter_map(|run| run.split_once(" (error").map(|(skill, _)| skill)).collect();
-    let receipts: Vec<&str> = turn.own_receipts().map(|receipt| receipt.skill.as_str()).collect();
-    let untrue = if receipts.is_empty() { Vec::new() } else { truth::claimed_failures(&text, &failed, &receipts) };
-    if untrue.is_empty() { text } else { format!("{text}\n\n(Not done: {} failed.)", untrue.join(", ")) }
+    let untrue = truth::claimed_failures(&text, &failed, &shown);
+    if !untrue.is_empty() {
+        return format!("{text}\n\n(Not done: {} failed.)", untrue.join(", "));
+    }
+    if shown.is_empty() || turn.has_unseen_work() {
+        return text;
+    }
+    let unbacked = truth::unbacked_kinds(&text, &shown, &turn.main.of_earlier_turns());
+    let unbacked: Vec<&str> = unbacked.into_iter().map(truth::Kind::done).collect();
+    if unbacked.is_empty() {
+        text
+    } else {
+        format!("{text}\n\n(Nothing was {} for this request.)", unbacked.join(" or "))
+    }
 }
 
 /// What a turn is answered with whose model said nothing at the end.

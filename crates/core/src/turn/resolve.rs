@@ -19,6 +19,7 @@ use crate::{
     ids::{IntentId, TaskId},
     limits::TurnLimits,
     message::{Finish, ModelReply, Repair, ToolCall},
+    receipt,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
 use tools::collect;
@@ -41,19 +42,27 @@ pub fn resolve(
     let wrote_as_text = reply.repairs.contains(&Repair::TextCall);
     let resolver = Resolver { task, run, granted, skills, limits, wrote_as_text };
     let mut calls = if run.is_cmd() { resolver.commands(reply) } else { resolver.tools(&reply.tool_calls) };
-    run_once(&mut calls);
+    run_once(&mut calls, run.is_cmd());
     calls
 }
 
-/// The same call several times in one reply is meant once.
-fn run_once(calls: &mut [ResolvedCall]) {
+/// The same call several times in one reply is meant once. Commands run one after the other: one between two that are the same
+/// may undo the first.
+fn run_once(calls: &mut [ResolvedCall], is_in_order: bool) {
     let same = |a: &ResolvedCall, b: &ResolvedCall| match (&a.action, &b.action) {
         (Action::Skill(a), Action::Skill(b)) => a.skill == b.skill && a.arguments == b.arguments,
         (Action::Answer { .. }, Action::Answer { .. }) => a.name == b.name && a.raw == b.raw,
         _ => false,
     };
+    let undoes = |between: &ResolvedCall, of: &ResolvedCall| match (&between.action, &of.action) {
+        (Action::Skill(between), Action::Skill(of)) if is_in_order && changes(between.effect) => {
+            receipt::may_undo((&of.skill, &of.arguments), (&between.skill, &between.arguments))
+        }
+        _ => false,
+    };
     for n in 1..calls.len() {
-        if calls[..n].iter().any(|before| same(before, &calls[n])) {
+        let before = calls[..n].iter().rposition(|before| same(before, &calls[n]));
+        if before.is_some_and(|before| !calls[before + 1..n].iter().any(|between| undoes(between, &calls[n]))) {
             calls[n].action = answer(REPEATED.to_owned());
         }
     }
@@ -121,7 +130,7 @@ impl Resolver<'_> {
 
     fn commands(&self, reply: &ModelReply) -> Vec<ResolvedCall> {
         let round = self.run.round;
-        let found = match command::prose_in_blocks(&reply.text) {
+        let found = match command::prose_in_blocks_for(&reply.text, &|name| self.may_call(name)) {
             Some(_) => Vec::new(),
             None => command::extract_for(&reply.text, &|name| self.may_call(name)),
         };

@@ -190,6 +190,12 @@ pub struct AgentRun {
     /// The receipts of others in its turn, and of the turn that this one continues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Receipt>,
+    /// The receipts of earlier turns of the conversation, the newest last: what they did may be told, and may be done again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) earlier: Vec<Receipt>,
+    /// The user asks what was done, and for nothing to be done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_asked: bool,
     /// Replies that asked again for an effect that has a receipt.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) repeats: u32,
@@ -214,6 +220,9 @@ pub struct AgentRun {
     /// It answers a program that sets the length itself: what is cut off stays so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) takes_cuts: bool,
+    /// It answers a program, which reads calls that its model wrote as text for itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) shows_calls: bool,
     /// Effects that may have happened, as (skill, arguments): this run does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
@@ -281,6 +290,8 @@ impl AgentRun {
             ran: Vec::new(),
             receipts: Vec::new(),
             known: Vec::new(),
+            earlier: Vec::new(),
+            is_asked: false,
             repeats: 0,
             found_done: false,
             is_to_act: false,
@@ -289,6 +300,7 @@ impl AgentRun {
             cut: None,
             has_continued: false,
             takes_cuts: false,
+            shows_calls: false,
             in_doubt: Vec::new(),
             began: None,
             acts_in: None,
@@ -469,8 +481,8 @@ impl AgentRun {
             self.cut = Some(whole);
             self.note(GO_ON);
             self.next_round();
-        } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.takes_cuts) {
-            self.said_a_call(rest, has_rounds);
+        } else if let Some(rest) = markup::without_calls(&whole).filter(|_| !self.shows_calls) {
+            self.said_a_call(&whole, rest, has_rounds);
         } else if let Some(nudge) = self.nudge_to_act(&whole).filter(|_| has_rounds) {
             self.told_to_act = true;
             self.note(nudge);
@@ -481,10 +493,13 @@ impl AgentRun {
     }
 
     /// Takes last words that hold a call of something that does not exist: the model is told so once, and nobody else sees it.
-    fn said_a_call(&mut self, rest: String, has_rounds: bool) {
+    fn said_a_call(&mut self, whole: &str, rest: String, has_rounds: bool) {
         if has_rounds && !std::mem::replace(&mut self.told_of_call, true) {
             self.note(NO_SUCH_CALL);
             self.next_round();
+        } else if markup::is_shown_code(whole) {
+            // The user may have asked for just this.
+            self.end(Ending::Said(whole.to_owned()));
         } else if rest.is_empty() {
             self.end(Ending::Silent(ONLY_A_CALL.to_owned()));
         } else {

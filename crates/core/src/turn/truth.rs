@@ -1,9 +1,13 @@
 //! What is told is true (invariant 21): what a model's last words claim, deny or leave out, held against the receipts of
 //! its turn. The lists are short on purpose: a line of the kernel below an answer has to be rare and right.
 
+mod kinds;
+
 use std::sync::LazyLock;
 
 use regex::Regex;
+
+pub(super) use kinds::{Earlier, Kind, asks_what_was};
 
 use crate::receipt::{Extent, Receipt};
 
@@ -30,14 +34,36 @@ fn pattern(text: &str) -> Option<Regex> {
 static CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix)
-        (?: \b i (?: \s+ have | ['’]ve )?
+        \b i (?: \s+ have | ['’]ve )?
             (?: \s+ (?: just | now | successfully | also | already | (?: gone | went ) \s+ ahead \s+ and ) )* \s+
-          | ^ \W* (?: ok(?:ay)? | done | sure | great | got \s+ it )? [\s,.!:]* (?: successfully \s+ )? )
-        (?: {DONE} | {DONE_BY_ME} ) \s [^.!?\n]{{0,80}}?
-          \b (?: {THINGS} | it | that | this | them | file | list | e-?mail | message ) \b
+          (?: {DONE} | {DONE_BY_ME} ) \s [^.!?\n]{{0,80}}? \b (?: {THINGS} | {OBJECTS} | it | that | this | them ) \b
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}?
           \b (?: has | have ) \s+ (?: now \s+ | just \s+ )? been \s+ (?: successfully \s+ )? (?: {DONE} ) \b
         | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}? \b (?: successfully \s+ (?: {DONE} ) | (?: {DONE} ) \s+ successfully ) \b"
+    ))
+});
+
+/// "Created the task", "Deleted it.", "Added milk to your list": claims without an "I". Advice and news begin in the same way
+/// ("Set it to 180 degrees", "Added sugar is in ..."), so the object has to be named as one's own.
+static CLAIMS_WITHOUT_I: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(&format!(
+        r"(?ix)
+        ^ \W* (?: ok(?:ay)? | done | sure | great | got \s+ it )? [\s,.!:]* (?: successfully \s+ )?
+          (?: {DONE_FIRST} | {DONE_BY_ME} ) \s+
+          (?: (?: the | your | a | an | new | this | that | one ) \s+ [^.!?\n]{{0,60}}? \b (?: {THINGS} | {OBJECTS} ) \b
+            | (?: new \s+ )? (?: {THING} ) \b
+            | (?: it | them ) \b
+            | (?: that | this ) \s* (?: [.!] | $ )
+            | (?: [\w'’-]+ \s+ ){{0,5}} (?: to | from | into ) \s+ (?: the | your | my ) \s+ [^.!?\n]{{0,40}}? \b (?: {THINGS} | {OBJECTS} ) \b )"
+    ))
+});
+
+/// "I created the task and sent the e-mail": what stands behind a claim in the same sentence.
+static CLAIMS_BEHIND: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(&format!(
+        r"(?ix)
+        \b (?: and | then | und ) \s+ (?: also \s+ | then \s+ | have \s+ | i \s+ (?: have \s+ )? )* (?: {DONE} | {DONE_BY_ME} )
+          \s [^.!?\n]{{0,80}}? \b (?: {THINGS} | {OBJECTS} | it | that | this | them ) \b"
     ))
 });
 
@@ -46,7 +72,9 @@ static LOOSE_CLAIMS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(&format!(
         r"(?ix)
         ^ \W* (?: your \s+ | the \s+ | new \s+ )* (?: {THINGS} ) (?: \s+ \#? \d+ )? \s+ (?: {DONE} ) \b
-        | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}? \b (?: was | were | (?: is | are ) \s+ now ) \s+ (?: {DONE} ) \b
+        | \b (?: your \s+ (?: \w+ \s+ ){{0,3}} (?: {THINGS} ) | {THINGS_OF_OURS} ) \b [^.!?\n]{{0,60}}?
+          \b (?: was | were | (?: is | are ) \s+ now ) \s+ (?: {DONE} ) \b
+        | \b (?: {THINGS} ) \b [^.!?\n]{{0,60}}? \b (?: was | were | (?: is | are ) \s+ now ) \s+ (?: {DONE} ) \s* (?: [.!] | $ )
         | \b (?: reminder | alarm | timer ) s? \b [^.!?\n]{{0,40}}? \b (?: is | are ) \s+ set \b
         | ^ \W* (?: {THINGS_GERMAN} ) \b [^.!?\n]{{0,40}}? \b (?: {DONE_GERMAN} ) \b"
     ))
@@ -64,6 +92,14 @@ static PROMISES: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 const THINGS: &str = "tasks? | notes? | memory | memories | reminders? | entry | entries | events? | items? | to-?dos? | appointments? | meetings? \
                       | alarms?";
+/// Such a thing without a word before it: "Created task #5".
+const THING: &str = "task | note | memory | reminder | entry | event | item | to-?do | appointment | meeting | alarm";
+/// Those that Annie alone keeps: of meetings and events the news tells too.
+const THINGS_OF_OURS: &str = "tasks? | notes? | memory | memories | reminders? | to-?dos? | alarms?";
+const OBJECTS: &str = "file | list | e-?mail | mail | message";
+/// What a claim without an "I" begins with: "set" is advice as often.
+const DONE_FIRST: &str = "saved | stored | created | added | deleted | removed | updated | renamed | scheduled | marked | completed | sent \
+                          | cancelled | canceled | booked";
 const DONE: &str = "saved | stored | created | added | deleted | removed | updated | renamed | scheduled | marked | completed | sent \
                     | cancelled | canceled | set | booked";
 /// The same, where the model says that it did it: of anything else these words tell often.
@@ -95,10 +131,21 @@ static QUOTATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern("(?s)```.*?(?:```|$)|\"[^\"\n]{0,300}\"|“[^”\n]{0,300}”|„[^“”\n]{0,300}[“”]|«[^»\n]{0,300}»")
 });
 
-/// Words of doubt about what happened.
+/// Words of doubt about what happened. "May" alone is advice ("you may want to"), or a month.
 static DOUBTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:may|might|maybe|perhaps|possibly|unknown|not known|unclear|uncertain|(?:not|n['’]t) (?:sure|certain|know|confirm\w*|verify)|vielleicht|möglicherweise|unbekannt|unklar|nicht sicher|weiß nicht)\b",
+        r"(?ix) \b (?: may | might ) (?: \s+ (?: or | may | might | not | already | well ) )* \s+ have \b
+          | \b (?: unknown | not \s+ known | unclear | uncertain ) \b
+          | (?: \b (?: not | cannot ) | n['’]t ) \s+ (?: \w+ \s+ )? (?: sure | certain | know | confirm\w* | verify ) \b
+          | \b (?: möglicherweise | unbekannt | unklar | nicht \s+ sicher | weiß \s+ (?: \w+ \s+ )? nicht | nicht \s+ bekannt ) \b",
+    )
+});
+
+/// What doubt about any effect is told with.
+static OUTCOMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(
+        r"(?ix)\b(?: happen\w* | outcomes? | results? | effects? | (?: went | gone | go ) \s+ through | arrived | worked
+          | passiert | geschehen | ergebnis | geklappt )\b",
     )
 });
 
@@ -124,6 +171,13 @@ static REFUSALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
+/// Where a draft for somebody else begins, and what it ends with: its "I" is its reader's.
+static DRAFTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    pattern(
+        r"(?ims)^[\s>*_]*(?:dear\s|subject:|betreff:|sehr geehrte|liebe[rs]?\s).*?(?:^[\s>*_]*(?:best|kind|warm)?\s*(?:regards|wishes|sincerely|cheers|viele grüße|mit freundlichen grüßen|liebe grüße)\b[^\n]*(?:\n[^\n]*)?|\z)",
+    )
+});
+
 fn finds(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
     pattern.as_ref().is_some_and(|p| p.is_match(text))
 }
@@ -133,9 +187,13 @@ fn own_sentences(text: &str) -> Vec<String> {
     let without = |pattern: &LazyLock<Option<Regex>>, text: &str| {
         pattern.as_ref().map_or_else(|| text.to_owned(), |p| p.replace_all(text, " ").into_owned())
     };
-    let text = without(&COURTESIES, &without(&QUOTATIONS, text)).replace(['*', '_', '`'], "");
-    let sentences = text.split_inclusive(['.', '!', '?', '\n']).map(str::trim);
-    sentences.filter(|s| !s.ends_with('?') && !s.starts_with('>')).map(str::to_owned).collect()
+    let text = without(&DRAFTS, &without(&QUOTATIONS, text));
+    let text = without(&COURTESIES, &text).replace(['*', '_', '`'], "");
+    sentences_of(&text).filter(|s| !s.ends_with('?') && !s.starts_with('>')).map(str::to_owned).collect()
+}
+
+fn sentences_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(['.', '!', '?', '\n']).map(str::trim)
 }
 
 /// What a sentence claims, where nothing in front of it or in it takes it back.
@@ -145,17 +203,29 @@ fn claims_in<'a>(pattern: &LazyLock<Option<Regex>>, sentence: &'a str) -> Vec<&'
     found.map(|found| found.as_str()).collect()
 }
 
+/// What a sentence claims without doubt.
+fn firm_claims(sentence: &str) -> Vec<&str> {
+    let mut claims = claims_in(&CLAIMS, sentence);
+    claims.extend(claims_in(&CLAIMS_WITHOUT_I, sentence));
+    claims.extend(claims_in(&CLAIMS_GERMAN, sentence));
+    if !claims.is_empty() {
+        claims.extend(claims_in(&CLAIMS_BEHIND, sentence));
+    }
+    claims
+}
+
 /// The line that a text needs which claims that something was changed, in a turn in which nothing was. `has_run` says that a
-/// skill ran, whose result may be what the text tells.
-pub(super) fn untrue_claim(text: &str, has_run: bool) -> Option<&'static str> {
-    let sentences = own_sentences(text);
+/// skill ran, whose result may be what the text tells. What an earlier turn did may be told.
+pub(super) fn untrue_claim(text: &str, has_run: bool, earlier: &Earlier<'_>) -> Option<&'static str> {
+    let sentences: Vec<String> = own_sentences(text).into_iter().filter(|s| !earlier.back(s, text)).collect();
     let claims = |pattern| sentences.iter().any(|sentence| !claims_in(pattern, sentence).is_empty());
     // After a question to the user a promise is a condition.
     let promises = !has_run && !text.contains('?') && claims(&PROMISES);
     if claims(&CLAIMS_GERMAN) || (promises || !has_run && claims(&LOOSE_CLAIMS)) && is_german(text) {
         return Some(NOTHING_CHANGED_GERMAN);
     }
-    (promises || claims(&CLAIMS) || !has_run && claims(&LOOSE_CLAIMS)).then_some(NOTHING_CHANGED)
+    let is_firm = claims(&CLAIMS) || claims(&CLAIMS_WITHOUT_I);
+    (promises || is_firm || !has_run && claims(&LOOSE_CLAIMS)).then_some(NOTHING_CHANGED)
 }
 
 fn is_german(text: &str) -> bool {
@@ -169,48 +239,40 @@ fn is_german(text: &str) -> bool {
     })
 }
 
-/// Whether last words say that something may or may not have happened.
-pub(super) fn admits_doubt(text: &str) -> bool {
-    finds(&DOUBTS, text)
+/// Of skills whose effects are in doubt, those of which last words do not say so.
+pub(super) fn untold_doubts(text: &str, skills: &[String]) -> Vec<String> {
+    let sentences: Vec<String> = sentences_of(text).filter(|s| finds(&DOUBTS, s)).map(str::to_lowercase).collect();
+    let is_told = |skill: &&String| sentences.iter().any(|s| finds(&OUTCOMES, s) || kinds::names(s, skill));
+    skills.iter().filter(|skill| !is_told(skill)).cloned().collect()
 }
 
-/// What verbs of a skill's name are called in a claim that it ran.
-const VERBS: [(&[&str], &[&str]); 5] = [
-    (
-        &["create", "add", "save", "write", "new"],
-        &["created", "added", "saved", "stored", "angelegt", "erstellt", "gespeichert"],
-    ),
-    (&["delete", "remove", "forget"], &["deleted", "removed", "gelöscht", "entfernt"]),
-    (
-        &["update", "edit", "rename", "move"],
-        &["updated", "renamed", "moved", "changed", "rescheduled", "postponed", "aktualisiert"],
-    ),
-    (&["complete", "finish", "done"], &["completed", "marked", "finished", "erledigt"]),
-    (&["send"], &["sent", "gesendet"]),
-];
-
 /// Of skills that failed, those whose effect the text claims all the same though no receipt shows one of their kind.
-pub(super) fn claimed_failures<'a>(text: &str, failed: &[&'a str], receipts: &[&str]) -> Vec<&'a str> {
-    let sentences = own_sentences(text);
-    let claimed: Vec<String> = sentences
-        .iter()
-        .flat_map(|s| [claims_in(&CLAIMS, s), claims_in(&CLAIMS_GERMAN, s)].concat())
-        .map(str::to_lowercase)
-        .collect();
-    let kind = |skill: &str| {
-        let verb = skill.rsplit('.').next().unwrap_or_default();
-        VERBS.iter().find(|(verbs, _)| verbs.contains(&verb))
-    };
+pub(super) fn claimed_failures<'a>(text: &str, failed: &[&'a str], shown: &[&str]) -> Vec<&'a str> {
+    let claimed = claimed_kinds(text);
     let mut untrue: Vec<&str> = Vec::new();
     for skill in failed {
-        let Some((verbs, words)) = kind(skill) else { continue };
-        let is_shown = receipts.iter().any(|r| kind(r).is_some_and(|(other, _)| other == verbs));
-        let is_claimed = claimed.iter().any(|claim| words.iter().any(|word| claim.contains(word)));
-        if is_claimed && !is_shown && !untrue.contains(skill) {
+        let Some(kind) = Kind::of(skill) else { continue };
+        let is_shown = shown.iter().any(|shown| Kind::of(shown) == Some(kind));
+        if claimed.contains(&kind) && !is_shown && !untrue.contains(skill) {
             untrue.push(skill);
         }
     }
     untrue
+}
+
+/// What a text claims to have done though none of these skills, which had effects or may have had, does such a thing.
+pub(super) fn unbacked_kinds(text: &str, shown: &[&str], earlier: &Earlier<'_>) -> Vec<Kind> {
+    let sentences = own_sentences(text);
+    let sentences = sentences.iter().filter(|s| !earlier.back(s, text));
+    let mut claimed: Vec<Kind> = sentences.flat_map(|s| firm_claims(s)).flat_map(Kind::claimed_in).collect();
+    claimed.sort_unstable();
+    claimed.dedup();
+    claimed.retain(|claimed| !shown.iter().any(|skill| Kind::of(skill).is_none_or(|kind| kind.backs(*claimed))));
+    claimed
+}
+
+fn claimed_kinds(text: &str) -> Vec<Kind> {
+    own_sentences(text).iter().flat_map(|s| firm_claims(s)).flat_map(Kind::claimed_in).collect()
 }
 
 /// Whether last words deny that anything was done.
@@ -225,9 +287,18 @@ pub(super) fn refuses(text: &str) -> bool {
 
 /// What the receipts of a turn show, for a user.
 pub(super) fn done_in_this_turn<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
+    listed(receipts, "Done in this turn:")
+}
+
+/// What the receipts of the turns that a turn goes on from show, for a user.
+pub(super) fn done_before<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> String {
+    listed(receipts, "Done before:")
+}
+
+fn listed<'a>(receipts: impl Iterator<Item = &'a Receipt>, done: &str) -> String {
     let receipts: Vec<&Receipt> = receipts.collect();
     let parts = [
-        (Extent::Done, "Done in this turn:"),
+        (Extent::Done, done),
         (Extent::Partial, "Done in part:"),
         (Extent::Accepted, "Accepted, and the result comes later:"),
     ];
@@ -264,123 +335,4 @@ pub(super) fn joined(before: &str, after: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn claims_of_effects_are_found_in_english_and_german() {
-        for text in [
-            "I saved \"Paris\" to long-term memory.",
-            "I have created the task \"Call the bank\".",
-            "I've deleted it.",
-            "I moved task #1 \"Call the dentist\" to Friday.",
-            "Sure! I have successfully added milk to your list.",
-            "The task \"Buy milk\" has been created.",
-            "Ich habe die Aufgabe angelegt.",
-            "Die Notiz wurde gespeichert.",
-            "I've gone ahead and added it.",
-            "No problem, I have saved the note.",
-            "I added the task, so you can check it now.",
-            "I have **created** the task `Buy milk`.",
-            "Task \"Call Dr. Smith\" created successfully!",
-            "I have set a reminder for Friday.",
-        ] {
-            assert!(untrue_claim(text, true).is_some(), "{text}");
-        }
-        assert_eq!(untrue_claim("Ich habe die Aufgabe gelöscht.", true), Some(NOTHING_CHANGED_GERMAN));
-    }
-
-    #[test]
-    fn other_sentences_are_no_claims() {
-        for text in [
-            "Hello Ann!",
-            "Should I create the task?",
-            "I can create a task for you.",
-            "I have not created the task.",
-            "Once I have saved the note, I will tell you.",
-            "Shall I say I deleted it?",
-            "Paris is the capital of France.",
-            "You have three open tasks.",
-            "The bridge was completed in 1937.",
-            "> I deleted the note.",
-            "Ich habe die Aufgabe nicht gelöscht.",
-            "Ich kann die Aufgabe anlegen.",
-        ] {
-            assert_eq!(untrue_claim(text, false), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn loose_claims_and_promises_count_only_where_nothing_ran() {
-        for text in [
-            "Task #5 created: Buy milk.",
-            "Your reminder is set for Friday.",
-            "The note was saved.",
-            "Got it, I'll remember that.",
-            "Sure! I will remind you on Friday.",
-            "I'll add milk to your shopping list.",
-            "Ich merke mir das.",
-        ] {
-            assert!(untrue_claim(text, false).is_some(), "{text}");
-            assert_eq!(untrue_claim(text, true), None, "{text}");
-        }
-        assert_eq!(untrue_claim("Ich merke mir das.", false), Some(NOTHING_CHANGED_GERMAN));
-        for text in [
-            "Which list? I'll add the task to it then.",
-            "I'll write you a poem: roses are red.",
-            "Well done! That is right.",
-            "You could say \"I have created the task\".",
-            "```\nI deleted the note.\n```",
-        ] {
-            assert_eq!(untrue_claim(text, false), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn claim_of_a_failed_effect_is_found_if_no_receipt_shows_one_of_its_kind() {
-        let text = "I created the task and I deleted the old task.";
-        assert_eq!(claimed_failures(text, &["tasks.delete"], &["tasks.create"]), ["tasks.delete"]);
-        assert!(claimed_failures(text, &["tasks.delete"], &["tasks.delete"]).is_empty(), "another try worked");
-        assert!(claimed_failures("I created the task. Deleting failed.", &["tasks.delete"], &[]).is_empty());
-        assert!(claimed_failures("I deleted the task.", &["mcp.files.read__all"], &[]).is_empty());
-    }
-
-    #[test]
-    fn denials_and_refusals_are_told_from_answers() {
-        for text in [
-            "I did not receive any input to create a task.",
-            "I'm sorry, I can't do that.",
-            "Leider nein.",
-            "No task was created.",
-            "I have not made any changes.",
-            "Nothing was changed.",
-            "Es wurde nichts geändert.",
-        ] {
-            assert!(denies(text), "{text}");
-        }
-        assert!(!denies("Created task #1.") && !denies(""));
-        for text in ["I'm sorry, but I can't assist with that.", "I cannot help with that request."] {
-            assert!(refuses(text), "{text}");
-        }
-        for text in ["I'm sorry, I could not find task 7. Did you mean 8?", "I can't find the note \"x\"."] {
-            assert!(!refuses(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn continuation_is_joined_without_a_gap_or_a_repeat() {
-        assert_eq!(joined("Once upon a", "time there was"), "Once upon a time there was");
-        assert_eq!(joined("Once upon a", " time"), "Once upon a time");
-        assert_eq!(joined("one, two", ", three"), "one, two, three");
-        assert_eq!(
-            joined("It was a dark and stormy night", "stormy night, and cold"),
-            "It was a dark and stormy night, and cold"
-        );
-        assert_eq!(joined("Once upon a time", "Once upon a time there was"), "Once upon a time there was");
-        assert_eq!(joined("Once", " "), "Once");
-        assert_eq!(
-            joined("Äpfel und Öl für große Töpfe", "Öl für große Töpfe, bitte"),
-            "Äpfel und Öl für große Töpfe, bitte"
-        );
-    }
-}
+mod tests;

@@ -258,3 +258,28 @@ fn stateless_call_that_could_not_begin_in_time_leaves_no_dead_letter() {
         "nobody reads a stateless call's retry: {finals:?}"
     );
 }
+
+#[test]
+fn person_whose_client_sets_the_length_is_shown_no_call_that_does_not_exist() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let sampling = Sampling { output_tokens_max: Some(100), ..Sampling::default() };
+    let task = w.receive(asked(CallOptions { sampling, ..CallOptions::default() }, None));
+    let call = "<tool_call>{\"name\": \"launch\", \"arguments\": {}}</tool_call>";
+    w.replies(call, &[]);
+    assert!(w.last_shown().contains("a call of something that does not exist"), "{}", w.last_shown());
+    w.replies(&format!("I cannot.\n{call}"), &[]);
+    assert_eq!(answer(&w, task).0, "I cannot.");
+    let task = threaded(&mut w, thread(false));
+    w.replies(call, &[]);
+    assert_eq!(answer(&w, task).0, call, "a program reads it for itself");
+}
+
+#[test]
+fn call_that_is_shown_as_code_twice_is_the_answer() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Show me a tool call as JSON");
+    let code = "```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bonn\"}}\n```";
+    w.replies(code, &[]);
+    w.replies(code, &[]);
+    assert_eq!(w.answer(task), code);
+}

@@ -240,3 +240,20 @@ fn answer_that_stands_in_a_block_of_commands_is_given_as_words() {
     w.replies("```cmd\nHi there! How can I help you today?\n```", &[]);
     assert_eq!(w.ending(task), ("answered", "Hi there! How can I help you today?".into()));
 }
+
+#[test]
+fn command_in_two_words_with_a_capital_runs_and_prose_beside_a_block_of_commands_does_not_keep_it_from_running() {
+    for reply in [
+        "```cmd\nTasks create --title milk\n```",
+        "```cmd\nTasks create milk please\n```",
+        "```cmd\nI create the task now.\n```\n```bash\ntasks.create --title milk\n```",
+    ] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+        let task = w.say("Buy milk");
+        w.replies(reply, &[]);
+        assert!(w.finals(task).is_empty(), "{reply}: {:?}", w.finals(task));
+        let shown = format!("{:?} {}", w.skill_calls(&AgentId::orchestrator()), w.request().messages.len());
+        let has_run = !w.skill_calls(&AgentId::orchestrator()).is_empty();
+        assert!(has_run || w.last_shown().contains("tasks.create"), "{reply}: {shown} {}", w.last_shown());
+    }
+}

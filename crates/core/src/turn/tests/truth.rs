@@ -11,7 +11,7 @@ use super::{
 use crate::{
     event::{AnswerOutcome, EventBody, Mode, ReportStatus, ResumeCause},
     ids::{AgentId, OperationId, TaskId},
-    limits::{SubAgentInterface, TurnLimits},
+    limits::{MainInterface, SubAgentInterface, TurnLimits},
     message::{Finish, ModelReply},
     outcome::{Operation, Outcome},
     skill::{ArgKind, Effect, SkillSet, SkillSpec},
@@ -216,6 +216,46 @@ fn effect_undone_by_an_agent_of_a_smaller_name_is_run_again() {
         w.agent_replies("z", &cmd("tasks.update --id 7 --status done"), &[]);
         assert_eq!(w.skill_calls(&agent("z")).len(), 1, "{}", w.last_shown_to("z"));
     }
+}
+
+#[test]
+fn effect_that_another_command_of_its_block_undoes_is_run_again() {
+    let mut w =
+        World::with(Mode::SingleLoop, TurnLimits { main_interface: MainInterface::Cmd, ..TurnLimits::default() });
+    w.skills = with_update();
+    w.say("Mark task 7 as done, then as open, then as done");
+    let update = |status: &str| format!("tasks.update --id 7 --status {status}");
+    w.replies(&cmd(&[update("done"), update("done"), update("open"), update("done")].join("\n")), &[]);
+    for status in ["done", "open", "done"] {
+        let wanted = w.skill_calls(&AgentId::orchestrator());
+        assert_eq!(wanted[0].1["status"], status, "{wanted:?}");
+        w.main_skill(&format!("Task #7 is {status}"));
+    }
+    assert!(w.skill_calls(&AgentId::orchestrator()).is_empty());
+    assert!(w.last_shown().contains("[same call]"), "{}", w.last_shown());
+}
+
+#[test]
+fn effect_on_a_note_that_another_effect_on_it_has_undone_is_run_again_and_on_another_note_it_is_not() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let edit = skill("notes.edit", Effect::Idempotent, &[("title", true), ("append", false), ("replace", false)]);
+    let create = skill("notes.create", Effect::Idempotent, &[("title", true), ("content", false)]);
+    w.skills = SkillSet::new([edit, create], [], 1);
+    w.say("Put milk on the list, take it off, put it on again");
+    let call = |skill: &str, title: &str, key: &str| use_skill("1", skill, &json!({"title": title, key: "- milk"}));
+    let append = call("notes.edit", "Groceries", "append");
+    for next in [append.clone(), call("notes.edit", "groceries", "replace"), append.clone()] {
+        w.replies("", &[next]);
+        assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1);
+        w.main_skill("Edited note 'Groceries'.");
+    }
+    // Another note, or a second one of the title, does not undo it.
+    for other in [call("notes.edit", "Other", "append"), call("notes.create", "Groceries", "content")] {
+        w.replies("", &[other]);
+        w.main_skill("Done.");
+    }
+    w.replies("", &[append]);
+    assert!(w.results()[0].starts_with("[done already]"), "{:?}", w.results());
 }
 
 #[test]
@@ -480,4 +520,109 @@ fn answer_that_says_itself_that_it_declined_gets_no_list_of_receipts() {
     let words = "Created task #1 milk. I can't fly.";
     w.replies_with(&crate::message::ModelReply { declined: true, ..reply(words, &[]) });
     assert_eq!((w.answer(task).as_str(), outcome(&w, task)), (words, AnswerOutcome::Declined));
+}
+
+#[test]
+fn second_repetition_of_what_the_paused_turn_did_is_answered_from_its_receipts() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.main_skill("Created task #1 milk");
+    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    assert_eq!(w.ending(task).0, "paused");
+    let task = w.say("continue");
+    w.replies("", &[create("2", "milk")]);
+    w.replies("", &[create("3", "milk")]);
+    assert_eq!(w.answer(task), "Done before:\n- Created task #1 milk");
+}
+
+#[test]
+fn claim_that_an_earlier_turns_receipt_shows_is_neither_denied_nor_done_again() {
+    for interface in [MainInterface::Cmd, MainInterface::Tools] {
+        let mut w = World::with(Mode::SingleLoop, TurnLimits { main_interface: interface, ..TurnLimits::default() });
+        w.say("Call the bank: make a task");
+        if interface == MainInterface::Cmd {
+            w.replies(&cmd("tasks.create --title \"Call the bank\""), &[]);
+        } else {
+            w.replies("", &[create("1", "Call the bank")]);
+        }
+        w.main_skill("Created task #7 \"Call the bank\"");
+        w.replies("Done.", &[]);
+        for (asks, says) in [
+            ("Did you create the task?", "Yes, I created the task."),
+            ("thanks", "You're welcome, I created the task \"Call the bank\"."),
+            ("good", "I have created task #7 for you."),
+        ] {
+            let task = w.say(asks);
+            w.replies(says, &[]);
+            assert_eq!((w.answer(task).as_str(), outcome(&w, task)), (says, AnswerOutcome::Done), "{interface:?}");
+            w.restart(ResumeCause::Restart);
+        }
+        // Another thing of the same kind is no echo of the first.
+        for (asks, says) in [
+            ("Can you add a task to buy eggs?", "I created the task \"Buy eggs\"."),
+            ("Add a task to buy eggs", "I have created task #8."),
+            ("Did you delete the task?", "Yes, I deleted the task."),
+        ] {
+            let task = w.say(asks);
+            w.replies(says, &[]);
+            if interface == MainInterface::Cmd {
+                assert!(w.last_shown().contains("If it asks for something to be done"), "{}", w.last_shown());
+                w.replies(says, &[]);
+            }
+            assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{says}");
+        }
+    }
+}
+
+#[test]
+fn doubt_about_something_else_does_not_hide_that_an_effect_is_in_doubt() {
+    let line = "(It is not known whether this happened: email.send.)";
+    for (says, is_added) in [
+        ("I sent the e-mail to Bob. You may want to check your calendar too.", true),
+        ("I sent the e-mail to Bob for May 3rd.", true),
+        ("I sent the e-mail. Maybe call him. It is unclear what the weather will be.", true),
+        ("The e-mail may have been sent.", false),
+        ("I don't know whether the mail reached him.", false),
+        ("The outcome is unknown.", false),
+        ("Es ist unklar, ob die E-Mail gesendet wurde.", false),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say("Write to Bob");
+        w.replies("", &[use_skill("1", "email.send", &json!({"to": "bob", "body": "hi"}))]);
+        w.skill_ends(&AgentId::orchestrator(), 0, Outcome::unknown("No receipt.", json!({})));
+        w.replies(says, &[]);
+        assert_eq!(w.answer(task).contains(line), is_added, "{}", w.answer(task));
+    }
+}
+
+#[test]
+fn claim_of_an_effect_that_failed_is_corrected_beside_one_that_is_in_doubt_or_was_done_before() {
+    let send = use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"}));
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Buy milk and write to Bob");
+    w.replies("", &[create("1", "milk"), send]);
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::unknown("No receipt.", json!({})));
+    w.skill_ends(&AgentId::orchestrator(), 0, Outcome::permanent("refused", "No such mailbox."));
+    w.replies("I don't know whether the task was created. I sent the e-mail.", &[]);
+    assert!(w.answer(task).ends_with("I sent the e-mail.\n\n(Not done: email.send failed.)"), "{}", w.answer(task));
+}
+
+#[test]
+fn claim_of_what_was_never_asked_for_is_corrected_beside_a_true_one() {
+    for (says, line) in [
+        ("I created the task and sent the e-mail.", Some("(Nothing was sent for this request.)")),
+        ("I created the task. I have deleted the old task.", Some("(Nothing was deleted for this request.)")),
+        ("I created the task and marked it as urgent.", None),
+        ("I created the task and set it to Friday.", None),
+        ("I created the task. Should I delete the other task?", None),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say("Buy milk and write to Bob");
+        w.replies("", &[create("1", "milk")]);
+        w.main_skill("Created task #1 milk");
+        w.replies(says, &[]);
+        let wanted = line.map_or_else(|| says.to_owned(), |line| format!("{says}\n\n{line}"));
+        assert_eq!((w.answer(task), outcome(&w, task)), (wanted, AnswerOutcome::Done));
+    }
 }
