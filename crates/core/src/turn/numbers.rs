@@ -59,7 +59,8 @@ fn numbers_meant(text: &str) -> (Vec<u64>, usize) {
     (meant, gaps_bytes)
 }
 
-fn stands_in(names: &str, word: &str) -> bool {
+/// Whether a word is one of a list.
+pub(super) fn stands_in(names: &str, word: &str) -> bool {
     names.split_whitespace().any(|name| name == word)
 }
 

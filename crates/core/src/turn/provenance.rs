@@ -44,7 +44,7 @@ const USER_WORDS_BYTES_MAX: usize = 4 * 1024;
 const HELP: &str = "system.help";
 /// The domain whose results are nobody else's text.
 const SYSTEM: &str = "system.";
-/// Origins that are remembered.
+/// Origins that are remembered; the one read longest ago goes first.
 const READ_MAX: usize = 20;
 /// What a message with a block of code, or with more lines than this, is taken for: somebody else's text, pasted.
 const PASTED: &str = "pasted";
@@ -67,14 +67,14 @@ pub struct Provenance {
     /// Fingerprints of calls that agents have made and reported, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<String>,
-    /// The first words of the user in this turn, as they are compared.
+    /// The first and last words of the user in this turn, as they are compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     user_words: String,
     #[serde(default, skip_serializing_if = "Dates::is_empty")]
     dates: Dates,
     /// What was read that the user did not say: skills whose results were shown, origins of memories, `pasted`.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    read: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    read: Vec<String>,
 }
 
 impl Provenance {
@@ -153,15 +153,21 @@ impl Provenance {
 
     /// What was read before, for what is stored now.
     pub(super) fn origin(&self) -> Vec<String> {
-        self.read.iter().cloned().collect()
+        let mut origin = self.read.clone();
+        origin.sort_unstable();
+        origin
     }
 
     /// Takes in that a text of somebody else's was read.
     pub(super) fn has_read(&mut self, what: &str) {
         // What a skill of the system says is the kernel's.
-        if !what.is_empty() && !what.starts_with(SYSTEM) && self.read.len() < READ_MAX {
-            self.read.insert(what.to_owned());
+        if what.is_empty() || what.starts_with(SYSTEM) {
+            return;
         }
+        // What was read last says most of what is stored now.
+        self.read.retain(|read| read != what);
+        self.read.push(what.to_owned());
+        self.read.drain(..self.read.len().saturating_sub(READ_MAX));
     }
 
     /// Whether a date in a call was named.
@@ -181,8 +187,7 @@ impl Provenance {
 
     /// Takes in the user's words of this turn: the numbers in them that can be a thing's, and their dates.
     pub(super) fn add_user_text(&mut self, words: &str) {
-        let room = USER_WORDS_BYTES_MAX.saturating_sub(self.user_words.len());
-        self.user_words.push_str(&plain_words(&words[..floor_char_boundary(words, room)]));
+        self.add_user_words(words);
         self.dates.said(words);
         if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
             self.has_read(PASTED);
@@ -191,6 +196,20 @@ impl Provenance {
         let room = USER_IDS_MAX.saturating_sub(self.user_ids.len());
         self.user_ids.extend(ids.iter().take(room));
         self.add_ids(ids);
+    }
+
+    /// Remembers the beginning and the end of what the user said: a request stands before or behind what is pasted with it.
+    fn add_user_words(&mut self, words: &str) {
+        let half = USER_WORDS_BYTES_MAX / 2;
+        let head = floor_char_boundary(words, half);
+        let tail = floor_char_boundary(words, words.len().saturating_sub(half)).max(head);
+        self.user_words.push_str(&plain_words(&words[..head]));
+        if tail < words.len() {
+            self.user_words.push_str(&plain_words(&words[tail..]));
+        }
+        // What was said last is asked for now.
+        let beyond = self.user_words.len().saturating_sub(2 * USER_WORDS_BYTES_MAX);
+        self.user_words.drain(..floor_char_boundary(&self.user_words, beyond));
     }
 
     /// Takes in what was stored by others: the numbers that it names as such, `#7` and `"id": 7`, and its commands.
@@ -248,7 +267,12 @@ impl Provenance {
     /// count like results.
     pub(super) fn preamble(&mut self, preamble: &[(String, String)]) {
         for (role, text) in preamble {
-            if role == "assistant" { self.add_stored_text(text) } else { self.add_ids(numbers_of_user(text)) }
+            if role == "assistant" {
+                self.add_stored_text(text);
+            } else {
+                self.add_ids(numbers_of_user(text));
+                self.dates.said_before(text);
+            }
         }
     }
 
@@ -337,6 +361,39 @@ mod tests {
         let parsed = crate::command::parse(line).unwrap();
         let given = parsed.flags.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
         p.quotes_call(&parsed.name, &given)
+    }
+
+    #[test]
+    fn request_behind_a_long_paste_or_a_paused_turn_is_the_users() {
+        let mut p = Provenance::default();
+        p.add_stored_text("tasks.delete --id 12");
+        p.add_user_text(&"the minutes and that ".repeat(1_000));
+        assert!(quotes(&p, "tasks.delete --id 12"));
+        p.add_user_text(&format!("{} please delete task 12", "the minutes and that ".repeat(1_000)));
+        assert!(!quotes(&p, "tasks.delete --id 12"));
+        assert!(p.user_words.len() <= 2 * USER_WORDS_BYTES_MAX + 4, "{}", p.user_words.len());
+    }
+
+    #[test]
+    fn date_of_an_earlier_message_of_a_caller_counts() {
+        let mut p = Provenance::default();
+        p.preamble(&[
+            ("user".into(), "The dentist is tomorrow".into()),
+            ("assistant".into(), "Shall I add it?".into()),
+        ]);
+        p.add_user_text("Yes, please, I need that");
+        assert_eq!(p.check_date("tomorrow"), Ok(()));
+        assert!(p.check_date("june 3").is_err(), "no such day was named");
+    }
+
+    #[test]
+    fn origin_that_was_read_last_is_never_left_out() {
+        let mut p = Provenance::default();
+        (0..=READ_MAX).for_each(|n| p.has_read(&format!("mail.read{n:02}")));
+        p.has_read("mail.read01");
+        let origin = p.origin();
+        assert_eq!((origin.len(), p.read.last().map(String::as_str)), (READ_MAX, Some("mail.read01")));
+        assert!(origin.contains(&format!("mail.read{READ_MAX}")) && !origin.contains(&"mail.read00".to_owned()));
     }
 
     #[test]

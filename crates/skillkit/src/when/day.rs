@@ -1,6 +1,6 @@
 //! The day in a text: names, offsets, calendar dates.
 
-use annie_core::calendar::{MONTHS, NUMBERS, WEEKDAYS};
+use annie_core::calendar::{MONTHS, NUMBERS, UNITS, WEEKDAYS};
 use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Weekday};
 use chrono_tz::Tz;
 
@@ -181,13 +181,6 @@ fn amount(word: &str) -> Option<i64> {
 }
 
 fn unit_of(word: &str) -> Option<Unit> {
-    Some(match word {
-        "min" | "mins" | "minute" | "minutes" => Unit::Minutes,
-        "h" | "hr" | "hrs" | "hour" | "hours" => Unit::Hours,
-        "d" | "day" | "days" => Unit::Days,
-        "w" | "wk" | "week" | "weeks" => Unit::Weeks,
-        "mo" | "month" | "months" => Unit::Months,
-        "y" | "yr" | "year" | "years" => Unit::Years,
-        _ => return None,
-    })
+    const ALL: [Unit; 6] = [Unit::Minutes, Unit::Hours, Unit::Days, Unit::Weeks, Unit::Months, Unit::Years];
+    UNITS.iter().zip(ALL).find(|(names, _)| names.contains(&word)).map(|(_, unit)| unit)
 }

@@ -1,5 +1,6 @@
 //! The time of day in a text: `14:00`, `2pm`, `2:30 pm`, `noon`, `morning`.
 
+use annie_core::calendar::PARTS_OF_DAY;
 use chrono::NaiveTime;
 
 /// Takes the time out of the words, wherever it stands; the rest are the day's. `None` if there are two.
@@ -59,18 +60,10 @@ fn clock(word: &str) -> Option<NaiveTime> {
     }
 }
 
-/// Hours at which people mean the parts of a day to begin, for want of a better word.
+/// The hour at which a part of the day begins.
 fn part_of_day(word: &str) -> Option<NaiveTime> {
-    let hour = match word {
-        "morning" => 9,
-        "noon" | "midday" => 12,
-        "afternoon" => 15,
-        "evening" => 18,
-        "tonight" | "night" => 20,
-        "midnight" => 0,
-        _ => return None,
-    };
-    NaiveTime::from_hms_opt(hour, 0, 0)
+    let (_, hour) = PARTS_OF_DAY.iter().find(|(name, _)| *name == word)?;
+    NaiveTime::from_hms_opt(*hour, 0, 0)
 }
 
 /// A number of at most so many digits.
