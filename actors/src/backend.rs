@@ -2,7 +2,7 @@
 //!
 //! Owns: `Backends` one actor per backend, each with a budget of restarts; `BackendNode` the question whether its endpoint
 //! answers, asked at the start and, only while it does not, again at growing intervals; and, whenever it does, what its server
-//! says of itself, for settings that the operator leaves out. Nobody waits for that. Supervised by: the resources, and a
+//! says of itself, for settings that the operator leaves out; once more after a round, where it had not loaded its model. Nobody waits for that. Supervised by: the resources, and a
 //! backend by its group. Survives its death: what calls have taught about the backend, which is beside the scheduler; a new
 //! life asks once and goes on from there. Nothing polls while all is well.
 
@@ -56,6 +56,8 @@ pub(crate) struct BackendArgs {
 pub enum BackendMsg {
     /// Calls fail: look whether it is there.
     Look,
+    /// A round has loaded its model: its server may say more now.
+    Loaded,
     /// It is time to ask it.
     Again,
     /// It answered, or did not.
@@ -68,6 +70,7 @@ impl Named for BackendMsg {
     fn name(&self) -> &'static str {
         match self {
             Self::Look => "Look",
+            Self::Loaded => "Loaded",
             Self::Again => "Again",
             Self::Checked(_) => "Checked",
             Self::Described(_) => "Described",
@@ -113,6 +116,7 @@ impl Node for BackendNode {
             // It is being asked already, or will be.
             BackendMsg::Look if !state.work.is_empty() => {}
             BackendMsg::Look => wait(ctx, state),
+            BackendMsg::Loaded => describe(ctx, state),
             BackendMsg::Again => check(ctx, state),
             BackendMsg::Checked(answer) => checked(ctx, state, answer),
             BackendMsg::Described(facts) => described(state, facts),

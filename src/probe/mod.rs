@@ -178,7 +178,7 @@ impl Probe<'_> {
     pub async fn run(&self, backend: &str, model: &OpenAiModel, slots: Option<u32>) -> Report {
         let mut report = Report::new(backend, model);
         report.server = model.describe().await.unwrap_or_default();
-        let first = Requests::new(self, report.server.context_tokens_max);
+        let first = Requests::new(self, report.server.window_tokens());
         report.requests = 1;
         match self.ask(model, &first.plain(0)).await {
             Ok(timed) => {

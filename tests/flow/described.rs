@@ -63,6 +63,22 @@ async fn window_that_the_server_says_limits_the_prompt_and_a_configured_one_wins
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn window_of_a_model_that_is_loaded_by_the_first_round_is_learned_after_it() {
+    let model = FakeModelServer::start(|_| Reply::says("Hello.")).await;
+    model.describe_as(Description::ollama("fake-model", 8_192, true).without("/api/ps"));
+    let (_folder, server) = server_of(&model, "").await;
+    let said = backend(&server).await;
+    assert_eq!(said["context_tokens_max"], json!({"value": 4_096, "from": "default"}), "{said}");
+    model.describe_as(Description::ollama("fake-model", 8_192, true));
+    assert_eq!(ask(&server, "hi").await["answer"], "Hello.");
+    let is_known = async || {
+        let said = backend(&server).await;
+        (said["context_tokens_max"] == json!({"value": 8_192, "from": "server"})).then_some(())
+    };
+    eventually("the window of the loaded model is known", is_known).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn private_request_runs_on_a_server_of_this_machine_that_nobody_described() {
     let model = FakeModelServer::start(|_| Reply::says("It stays here.")).await;
     let folder = tempfile::tempdir().expect("a folder");

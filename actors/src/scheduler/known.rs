@@ -17,6 +17,8 @@ pub(super) struct Known {
     may_use_commands: bool,
     said: Option<ServerFacts>,
     is_warned: bool,
+    /// The server is asked once more when a round has loaded its model.
+    is_asked_again: bool,
 }
 
 /// What follows from what a server said.
@@ -37,17 +39,20 @@ impl Known {
             may_use_commands: facts.interface.is_none_or(|interface| interface == MainInterface::Auto),
             said: None,
             is_warned: false,
+            is_asked_again: false,
         }
     }
 
     /// The server was asked. What it does not say this time stays as it was said before, if it is the same kind of server.
     pub fn learn(&mut self, facts: ServerFacts) -> Learned {
+        self.is_asked_again &= facts.assumed_tokens_max.is_some();
         let before = self.said.take().filter(|before| facts.server.is_none() || before.server == facts.server);
         let before = before.unwrap_or_default();
         let now = ServerFacts {
             server: facts.server.or(before.server),
             version: facts.version.or(before.version),
             context_tokens_max: facts.context_tokens_max.or(before.context_tokens_max),
+            assumed_tokens_max: facts.assumed_tokens_max,
             trained_tokens_max: facts.trained_tokens_max.or(before.trained_tokens_max),
             slots: facts.slots.or(before.slots),
             tools: facts.tools.or(before.tools),
@@ -66,13 +71,20 @@ impl Known {
         self.may_use_commands && self.said.as_ref().is_some_and(|facts| facts.tools == Some(false))
     }
 
+    /// Whether to ask the server again now that a round went well: it had not loaded its model and did not say its window.
+    /// True once for each such word.
+    pub fn is_to_be_asked_again(&mut self) -> bool {
+        let is_assumed = self.said(|facts| facts.assumed_tokens_max).is_some();
+        is_assumed && !std::mem::replace(&mut self.is_asked_again, true)
+    }
+
     fn said(&self, what: impl FnOnce(&ServerFacts) -> Option<u32>) -> Option<u32> {
         self.said.as_ref().and_then(what)
     }
 
     /// Prompt and answer together, in tokens.
     pub fn window(&self) -> Option<u32> {
-        self.window.or(self.said(|facts| facts.context_tokens_max))
+        self.window.or(self.said(ServerFacts::window_tokens))
     }
 
     /// Rounds at a time.
@@ -86,7 +98,7 @@ impl Known {
 
     /// What operators see.
     pub fn view(&self) -> Value {
-        let window_from = match (self.window, self.window()) {
+        let window_from = match (self.window, self.said(|facts| facts.context_tokens_max)) {
             (Some(_), _) => Origin::Configured,
             (None, Some(_)) => Origin::Server,
             (None, None) => Origin::Default,
@@ -131,6 +143,25 @@ mod tests {
         assert_eq!((known.window(), known.slots()), (Some(8_192), 2), "it did not say it again");
         known.learn(ServerFacts { server: Some("vLLM".into()), ..ServerFacts::default() });
         assert_eq!((known.window(), known.slots()), (None, 4), "another server's words are gone");
+    }
+
+    #[test]
+    fn assumed_window_replaces_no_word_of_the_server_and_is_asked_about_once() {
+        let assumed = || ServerFacts { assumed_tokens_max: Some(4_096), ..said(None, None) };
+        let mut known = Known::new(&BackendFacts::default(), 1);
+        known.learn(assumed());
+        assert_eq!((known.window(), &known.view()["context_tokens_from"]), (Some(4_096), &json!("default")));
+        assert!(known.is_to_be_asked_again() && !known.is_to_be_asked_again());
+        known.learn(assumed());
+        assert!(!known.is_to_be_asked_again(), "the answer was the same");
+        known.learn(said(Some(32_768), None));
+        assert_eq!((known.window(), &known.view()["context_tokens_from"]), (Some(32_768), &json!("server")));
+        assert!(!known.is_to_be_asked_again());
+        known.learn(assumed());
+        assert_eq!(known.window(), Some(32_768), "it said so before");
+        assert!(known.is_to_be_asked_again(), "it may be loaded otherwise now");
+        let facts = BackendFacts { context_tokens_max: Some(32_000), ..BackendFacts::default() };
+        assert_eq!(Known::new(&facts, 1).learn(assumed()).too_large, None, "nobody said so");
     }
 
     #[test]

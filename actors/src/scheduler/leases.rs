@@ -353,6 +353,11 @@ impl Leases {
         }
     }
 
+    /// Whether a backend's server is to be asked again now that a round went well there.
+    pub(super) fn is_to_be_asked_again(&self, backend: usize) -> bool {
+        self.with(backend, |post| post.known.is_to_be_asked_again()).unwrap_or(false)
+    }
+
     /// A backend's window in tokens, as it is configured or as its server says.
     pub(crate) fn window(&self, backend: &str) -> Option<u32> {
         self.find(backend).and_then(|at| self.with(at, |post| post.known.window())).flatten()

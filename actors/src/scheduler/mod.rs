@@ -333,6 +333,13 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::Released { backend, ran_ms, verdict } => {
             if verdict == Verdict::Fine {
                 desk.observe(backend, ran_ms);
+                let n = usize::from(backend.0);
+                if desk.leases.is_to_be_asked_again(n)
+                    && let Some(backend) = state.args.backends.get(n)
+                {
+                    // If the actor is between two lives, the next one asks by itself.
+                    backend.tell(BackendMsg::Loaded);
+                }
             }
         }
         SchedulerMsg::HoldGate { backend, holder, ttl_ms, reply } => {

@@ -117,7 +117,7 @@ pub(crate) fn version(body: &Value, facts: &mut ServerFacts) -> bool {
 }
 
 /// Ollama's `POST /api/show` and `GET /api/ps`. The window of the model file is not that of the server: a loaded model has its
-/// own, and one that is not loaded will get the model file's `num_ctx` or the usual. False if this is not Ollama.
+/// own, and one that is not loaded will get the model file's `num_ctx`, or an environment's that the server does not tell. False if this is not Ollama.
 pub(crate) fn ollama(show: &Value, loaded: &Value, model: &str, facts: &mut ServerFacts) -> bool {
     if !loaded["models"].is_array() && !show["model_info"].is_object() {
         return false;
@@ -134,8 +134,7 @@ pub(crate) fn ollama(show: &Value, loaded: &Value, model: &str, facts: &mut Serv
         let line = show["parameters"].as_str()?.lines().find_map(|line| line.trim().strip_prefix("num_ctx "))?;
         line.trim().parse::<u32>().ok().filter(|n| *n >= WINDOW_TOKENS_MIN)
     };
-    let window = of_loaded.or_else(of_file).unwrap_or(LOADED_TOKENS_USUAL);
-    facts.context_tokens_max = Some(window.min(facts.trained_tokens_max.unwrap_or(window)));
+    window(of_loaded.or_else(of_file), facts);
     facts.tools = show["capabilities"].as_array().map(|list| list.iter().any(|word| word == "tools"));
     true
 }
@@ -144,12 +143,28 @@ pub(crate) fn ollama(show: &Value, loaded: &Value, model: &str, facts: &mut Serv
 pub(crate) fn lm_studio(body: &Value, model: &str, facts: &mut ServerFacts) {
     let Some(entry) = body["data"].as_array().and_then(|list| the_model(list, "id", model)) else { return };
     facts.trained_tokens_max = tokens(&entry["max_context_length"]);
-    let loaded = tokens(&entry["loaded_context_length"]);
-    let window = loaded.unwrap_or(LOADED_TOKENS_USUAL);
-    facts.context_tokens_max = Some(window.min(facts.trained_tokens_max.unwrap_or(window)));
+    window(tokens(&entry["loaded_context_length"]), facts);
     // It offers tools to every model, only some are trained for them.
     let has_tools = |list: &Vec<Value>| list.iter().any(|word| word == "tool_use");
     facts.tools = entry["capabilities"].as_array().filter(|list| has_tools(list)).map(|_| true);
+}
+
+/// Notes the window of a model that is loaded, or what a model that is not will probably get.
+fn window(said: Option<u32>, facts: &mut ServerFacts) {
+    let fitted = |tokens: u32| tokens.min(facts.trained_tokens_max.unwrap_or(tokens));
+    (facts.context_tokens_max, facts.assumed_tokens_max) = match said {
+        Some(said) => (Some(fitted(said)), None),
+        None => (None, Some(fitted(LOADED_TOKENS_USUAL))),
+    };
+}
+
+/// Whether llama.cpp's `GET /props` shows a template that opens thinking itself: its replies begin inside it then, if the
+/// server does not tell thinking apart.
+pub(crate) fn opens_thinking(props: &Value) -> bool {
+    let template = props["chat_template"].as_str().unwrap_or_default();
+    let prompt = template.rsplit_once("add_generation_prompt").map(|(_, prompt)| prompt);
+    // Templates that can do without thinking close it at once in that case.
+    prompt.is_some_and(|prompt| prompt.contains("<think>") && !prompt.contains("</think>"))
 }
 
 /// The entry of a model, or the only one: servers of one model do not mind what it is called.
@@ -210,6 +225,24 @@ mod tests {
     }
 
     #[test]
+    fn template_that_opens_thinking_is_known_by_the_end_of_its_prompt() {
+        for (template, wanted) in [
+            ("{% if add_generation_prompt and not ns.is_tool %}{{'<｜Assistant｜><think>\\n'}}{% endif %}", true),
+            ("{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}", true),
+            (
+                "{%- if add_generation_prompt %}{%- if enable_thinking is false %}{{- '<think>\\n\\n</think>' }}{%- endif %}",
+                false,
+            ),
+            ("{{ '<think>' + thought + '</think>' }}{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}", false),
+            ("{{ messages }}", false),
+            ("", false),
+        ] {
+            assert_eq!(opens_thinking(&json!({"chat_template": template})), wanted, "{template}");
+        }
+        assert!(!opens_thinking(&Value::Null));
+    }
+
+    #[test]
     fn vllm_list_tells_the_window_of_the_asked_model_only() {
         let list = json!({"data": [{"id": "a", "owned_by": "vllm", "max_model_len": 2048},
             {"id": "b", "owned_by": "vllm", "max_model_len": 40960}]});
@@ -236,10 +269,14 @@ mod tests {
             facts
         };
         let unloaded = told(&show("stop \"<|im_end|>\""), &json!({"models": []}));
-        assert_eq!((unloaded.context_tokens_max, unloaded.trained_tokens_max), (Some(4_096), Some(32_768)));
+        assert_eq!((unloaded.context_tokens_max, unloaded.trained_tokens_max), (None, Some(32_768)));
+        assert_eq!(unloaded.assumed_tokens_max, Some(4_096), "a guess is no word of the server");
+        let silent = told(&Value::Null, &json!({"models": []}));
+        assert_eq!((silent.context_tokens_max, silent.assumed_tokens_max), (None, Some(4_096)));
         assert_eq!((unloaded.tools, unloaded.parameters), (Some(true), Some(7_615_616_512)));
         assert_eq!(told(&show("num_ctx 16384\nstop x"), &Value::Null).context_tokens_max, Some(16_384));
         assert_eq!(told(&show("num_ctx 65536"), &Value::Null).context_tokens_max, Some(32_768), "the model ends there");
+        assert_eq!(told(&show("num_ctx 16384"), &Value::Null).assumed_tokens_max, None);
         let loaded = json!({"models": [{"model": "other:1b", "context_length": 2048},
             {"model": "qwen2.5:latest", "context_length": 8192}]});
         assert_eq!(told(&show("num_ctx 16384"), &loaded).context_tokens_max, Some(8_192));
@@ -262,11 +299,11 @@ mod tests {
         let told = |model: &str| {
             let mut facts = ServerFacts::default();
             lm_studio(&list, model, &mut facts);
-            (facts.context_tokens_max, facts.trained_tokens_max, facts.tools)
+            (facts.context_tokens_max, facts.assumed_tokens_max, facts.trained_tokens_max, facts.tools)
         };
-        assert_eq!(told("qwen2.5-7b"), (Some(6_000), Some(32_768), Some(true)));
-        assert_eq!(told("gemma"), (Some(4_096), Some(8_192), None));
-        assert_eq!(told("unknown"), (None, None, None));
+        assert_eq!(told("qwen2.5-7b"), (Some(6_000), None, Some(32_768), Some(true)));
+        assert_eq!(told("gemma"), (None, Some(4_096), Some(8_192), None));
+        assert_eq!(told("unknown"), (None, None, None, None));
         let openai = json!({"data": [{"id": "gemma", "owned_by": "organization_owner"}]});
         assert_eq!(models(&openai, "gemma", &mut ServerFacts::default()), Some(Kind::LmStudio));
     }

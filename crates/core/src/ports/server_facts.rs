@@ -44,6 +44,10 @@ pub struct ServerFacts {
     /// Prompt and answer of one request together, in tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_tokens_max: Option<u32>,
+    /// What servers of its kind usually load a model with, in tokens, where this one has not loaded it and does not say. It
+    /// is a guess, and stands in for no word of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assumed_tokens_max: Option<u32>,
     /// What its model was trained for, in tokens: the server may run it with less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trained_tokens_max: Option<u32>,
@@ -56,4 +60,12 @@ pub struct ServerFacts {
     /// How large its model is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<u64>,
+}
+
+impl ServerFacts {
+    /// Prompt and answer of one request together, in tokens: what the server says, else what is assumed of it.
+    #[must_use]
+    pub fn window_tokens(&self) -> Option<u32> {
+        self.context_tokens_max.or(self.assumed_tokens_max)
+    }
 }
