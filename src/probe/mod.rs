@@ -193,7 +193,7 @@ impl Probe<'_> {
         }
         // A server that loads a model when it is first asked knows its window only now.
         report.server = model.describe().await.unwrap_or(report.server);
-        let ask = Requests::new(self, report.server.context_tokens_max);
+        let ask = Requests::new(self, report.server.window_tokens());
         report.requests = REQUESTS;
         match self.ask(model, &ask.plain(1)).await {
             Ok(timed) => report.measure(&timed),

@@ -233,7 +233,10 @@ mod tests {
                 "{%- if add_generation_prompt %}{%- if enable_thinking is false %}{{- '<think>\\n\\n</think>' }}{%- endif %}",
                 false,
             ),
-            ("{{ '<think>' + thought + '</think>' }}{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}", false),
+            (
+                "{{ '<think>' + thought + '</think>' }}{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}",
+                false,
+            ),
             ("{{ messages }}", false),
             ("", false),
         ] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{OpenAiModel, read};
 use crate::{
-    config::{ModelConfig, Profile},
+    config::Profile,
     server_facts::{self, Kind},
 };
 
@@ -35,6 +35,16 @@ impl Offer {
     pub fn kind(&self) -> Option<&'static str> {
         self.owner.as_deref().and_then(Kind::of_owner).map(Kind::word)
     }
+}
+
+/// What came of the questions, beside the facts.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The kind that the server says or shows to be.
+    kind: Option<Kind>,
+    is_answered: bool,
+    /// The model's template opens thinking.
+    opens_thinking: bool,
 }
 
 impl OpenAiModel {
@@ -64,17 +74,22 @@ impl OpenAiModel {
         Ok(Offer { models, owner: list.first().and_then(|entry| text(&entry["owned_by"])) })
     }
 
-    /// What the server says of itself. The kind of server that is learned here counts from then on, unless one is configured.
+    /// What the server says of itself. The kind of server that it is counts from then on, unless one is configured.
     pub(super) async fn facts(&self) -> ServerFacts {
         let mut facts = ServerFacts::default();
-        let kind = if self.is_known_service() { None } else { self.ask_server(&mut facts).await };
-        let (profile, from) = match kind.map(Kind::profile) {
-            _ if !self.config.learns_profile() => (self.config.profile, Origin::Configured),
-            Some(Profile::Generic) | None => (Profile::Generic, Origin::Default),
-            Some(profile) => (self.learn(profile), Origin::Server),
+        let asked = if self.is_known_service() { Asked::default() } else { self.ask_server(&mut facts).await };
+        if asked.is_answered {
+            let found = asked.kind.map_or(Profile::Generic, Kind::profile);
+            let profile = if self.config.learns_profile() { found } else { self.config.profile };
+            self.learned.described(profile, &facts, asked.opens_thinking);
+        }
+        let profile = self.config().profile;
+        facts.profile_from = match profile {
+            _ if !self.config.learns_profile() => Origin::Configured,
+            Profile::Generic => Origin::Default,
+            _ => Origin::Server,
         };
         facts.profile = profile.as_str().to_owned();
-        facts.profile_from = from;
         facts
     }
 
@@ -83,57 +98,61 @@ impl OpenAiModel {
         self.config.profile.is_hosted()
     }
 
-    /// The first that is learned stays: another kind of server at the same address needs a restart.
-    fn learn(&self, profile: Profile) -> Profile {
-        self.learned.get_or_init(|| ModelConfig { profile, ..self.config.clone() }).profile
-    }
-
-    async fn ask_server(&self, facts: &mut ServerFacts) -> Option<Kind> {
+    async fn ask_server(&self, facts: &mut ServerFacts) -> Asked {
         let model = &self.config.model;
         let list = self.ask(Method::GET, &self.below_base("models"), None).await;
         let told = list.as_ref().and_then(|list| server_facts::models(list, model, facts));
-        let kind = told.or_else(|| Kind::of_profile(self.config.profile));
-        match kind {
-            Some(Kind::LlamaCpp) => {
-                let props = self.ask(Method::GET, &self.at_root("/props"), None).await.unwrap_or_default();
-                server_facts::llama_cpp(&props, facts);
-            }
+        let mut asked = Asked { kind: told, is_answered: list.is_some(), opens_thinking: false };
+        // The server's own route answers, or only one that others have, too.
+        let is_its_own = match told.or_else(|| Kind::of_profile(self.config.profile)) {
+            Some(Kind::LlamaCpp) => self.ask_llama_cpp(facts, &mut asked).await,
             Some(Kind::Vllm) => {
                 let version = self.ask(Method::GET, &self.at_root("/version"), None).await.unwrap_or_default();
-                server_facts::version(&version, facts);
+                server_facts::version(&version, facts) && facts.server.is_none()
             }
             Some(Kind::Ollama) => {
                 let version = self.ask(Method::GET, &self.at_root("/api/version"), None).await.unwrap_or_default();
                 server_facts::version(&version, facts);
-                self.ask_ollama(facts).await;
+                self.ask_ollama(facts).await
             }
             Some(Kind::LmStudio) => {
                 let list = self.ask(Method::GET, &self.at_root("/api/v0/models"), None).await;
                 server_facts::lm_studio(&list.unwrap_or_default(), model, facts);
+                false
             }
-            None => return self.guess(facts).await,
+            None => {
+                asked.kind = self.guess(facts, &mut asked).await;
+                false
+            }
+        };
+        if is_its_own {
+            asked.kind = asked.kind.or_else(|| Kind::of_profile(self.config.profile));
         }
-        if let Some(kind) = kind {
+        asked.is_answered |= asked.kind.is_some();
+        if let Some(kind) = asked.kind {
             kind.name_in(facts);
         }
-        kind
+        asked
     }
 
     /// A server that does not name itself, and answers what only one kind does. Services behind TLS are not guessed at.
-    async fn guess(&self, facts: &mut ServerFacts) -> Option<Kind> {
+    async fn guess(&self, facts: &mut ServerFacts, asked: &mut Asked) -> Option<Kind> {
         if !self.config.base_url.starts_with("http://") {
             return None;
         }
         let version = self.ask(Method::GET, &self.at_root("/api/version"), None).await;
-        let kind = if version.is_some_and(|version| server_facts::version(&version, facts)) {
+        if version.is_some_and(|version| server_facts::version(&version, facts)) {
             // Others have a version there, too: only Ollama knows the rest.
-            self.ask_ollama(facts).await.then_some(Kind::Ollama)?
-        } else {
-            let props = self.ask(Method::GET, &self.at_root("/props"), None).await;
-            props.is_some_and(|props| server_facts::llama_cpp(&props, facts)).then_some(Kind::LlamaCpp)?
-        };
-        kind.name_in(facts);
-        Some(kind)
+            return self.ask_ollama(facts).await.then_some(Kind::Ollama);
+        }
+        self.ask_llama_cpp(facts, asked).await.then_some(Kind::LlamaCpp)
+    }
+
+    /// Whether it answered as llama.cpp does.
+    async fn ask_llama_cpp(&self, facts: &mut ServerFacts, asked: &mut Asked) -> bool {
+        let props = self.ask(Method::GET, &self.at_root("/props"), None).await.unwrap_or_default();
+        asked.opens_thinking = server_facts::opens_thinking(&props);
+        server_facts::llama_cpp(&props, facts)
     }
 
     /// Whether it answered as Ollama does.

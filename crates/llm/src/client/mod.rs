@@ -4,16 +4,14 @@
 mod backoff;
 mod describe;
 mod embed;
+mod learned;
 mod read;
 mod thinking;
 
 use std::{
     collections::BTreeSet,
     fmt,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -30,7 +28,10 @@ use reqwest::{
 };
 use tokio::time::Instant;
 
-use self::thinking::Drafts;
+use self::{
+    learned::{Known, Learned},
+    thinking::Drafts,
+};
 use crate::{
     config::{ModelConfig, Profile},
     error::LlmError,
@@ -41,7 +42,6 @@ use crate::{
         assemble::Assembler,
         failure::{self, Failure, Hints},
         quirks::Quirks,
-        refused::Refused,
         usage::looks_truncated,
     },
 };
@@ -49,21 +49,14 @@ use crate::{
 /// A model behind a model server, whichever protocol it speaks.
 pub struct OpenAiModel {
     config: ModelConfig,
-    /// The same for the kind of server that it was found to be.
-    learned: OnceLock<ModelConfig>,
+    learned: Learned,
     http: Client,
     chat_url: String,
     check_url: String,
     headers: HeaderMap,
     entropy: Arc<dyn Entropy>,
-    /// What this backend was found to refuse.
-    quirks: Mutex<Quirks>,
-    /// Parameters of callers that this backend was found to refuse.
-    refused: Mutex<Refused>,
     /// Parameters that the protocol does not have and that callers asked for: each is logged once.
     left_out: Mutex<BTreeSet<&'static str>>,
-    /// Replies of this backend begin inside thinking: its template opens it.
-    begins_thinking: AtomicBool,
 }
 
 impl OpenAiModel {
@@ -79,36 +72,33 @@ impl OpenAiModel {
         let check_url = config.check_url();
         let http = http(&config)?;
         Ok(Self {
+            learned: Learned::new(&config),
             config,
-            learned: OnceLock::new(),
             http,
             chat_url,
             check_url,
             headers,
             entropy,
-            quirks: Mutex::default(),
-            refused: Mutex::default(),
             left_out: Mutex::default(),
-            begins_thinking: AtomicBool::new(false),
         })
     }
 
-    /// The settings that count.
+    /// The settings that count: those for the kind of server that it was found to be.
     #[must_use]
-    pub fn config(&self) -> &ModelConfig {
-        self.learned.get().unwrap_or(&self.config)
+    pub fn config(&self) -> Arc<ModelConfig> {
+        self.learned.known().config
     }
 
     async fn attempt(
         &self,
+        known: &Known,
         request: &ModelRequest,
         body: &[u8],
         drafts: &DraftSink,
         by: Instant,
     ) -> Result<ModelReply, Failure> {
         let names = Names::of(request);
-        let begins_thinking = self.begins_thinking.load(Ordering::Relaxed);
-        let mut assembler = Assembler::new(self.config(), &names, begins_thinking, drafts);
+        let mut assembler = Assembler::new(&known.config, &names, known.begins_thinking, drafts);
         let outcome = match tokio::time::timeout_at(by, self.exchange(body, &mut assembler)).await {
             Ok(outcome) => outcome,
             Err(_) if assembler.is_whole() => Ok(()),
@@ -127,7 +117,7 @@ impl OpenAiModel {
         })?;
         // One reply with a stray end of thinking must not end streaming for good.
         if assembled.ended_unbegun || assembled.held_in_vain {
-            self.begins_thinking.store(assembled.ended_unbegun, Ordering::Relaxed);
+            self.learned.keep(known, |known| known.begins_thinking = assembled.ended_unbegun);
         }
         Ok(assembled.reply)
     }
@@ -213,16 +203,23 @@ impl OpenAiModel {
 
     async fn run(&self, request: &ModelRequest, drafts: &DraftSink) -> Result<ModelReply, ModelError> {
         self.notice_left_out(request);
-        let mut quirks = self.quirks();
-        let mut refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut body = self.body(&refused.strip(request), quirks)?;
+        // `lasting` counts for other calls, too, once a request without it is answered.
+        let known = self.learned.known();
+        let (mut quirks, mut refused, mut lasting) = (known.quirks, known.refused, known.refused);
+        let mut body = self.body(&known, &refused.strip(request), quirks)?;
         let by = Instant::now() + Duration::from_millis(self.config.call_ms_max);
         let drafts = Drafts::new(drafts);
         let mut attempt = 0;
         loop {
-            let mut failure = match self.attempt(request, &body, drafts.of_next_attempt(), by).await {
+            let mut failure = match self.attempt(&known, request, &body, drafts.of_next_attempt(), by).await {
                 Ok(reply) => {
-                    self.notice(&reply, body.len());
+                    self.notice(&known, &reply, body.len());
+                    if (quirks, lasting) != (known.quirks, known.refused) {
+                        self.learned.keep(&known, |known| {
+                            known.quirks = known.quirks.with(quirks);
+                            known.refused = known.refused.with(lasting);
+                        });
+                    }
                     return Ok(reply);
                 }
                 Err(failure) => failure,
@@ -233,17 +230,16 @@ impl OpenAiModel {
                 let (parameter, is_value) = (lesson.parameter, lesson.is_value);
                 tracing::info!(model = %self.config.name, parameter, is_value, "what a caller asked for is left out: the server refuses it");
                 refused = lesson.refused;
-                body = self.body(&refused.strip(request), quirks)?;
+                body = self.body(&known, &refused.strip(request), quirks)?;
                 if !is_value {
-                    self.refused.lock().unwrap_or_else(PoisonError::into_inner).add(parameter);
+                    lasting.add(parameter);
                 }
                 continue;
             }
-            if let Some(learned) = quirks.learned(&failure.error, self.config(), request).filter(|_| may_repeat) {
+            if let Some(learned) = quirks.learned(&failure.error, &known.config, request).filter(|_| may_repeat) {
                 tracing::info!(model = %self.config.name, ?learned, "requests are written otherwise from now on: the server refuses them");
                 quirks = learned;
-                body = self.body(&refused.strip(request), quirks)?;
-                *self.quirks.lock().unwrap_or_else(PoisonError::into_inner) = quirks;
+                body = self.body(&known, &refused.strip(request), quirks)?;
                 continue;
             }
             if quirks.is_refusal_of_tools(&failure.error, request) {
@@ -268,18 +264,14 @@ impl OpenAiModel {
         }
     }
 
-    fn quirks(&self) -> Quirks {
-        *self.quirks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn body(&self, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, ModelError> {
-        wire::of(self.config().profile)
-            .body(self.config(), request, quirks)
+    fn body(&self, known: &Known, request: &ModelRequest, quirks: Quirks) -> Result<Vec<u8>, ModelError> {
+        wire::of(known.config.profile)
+            .body(&known.config, request, quirks)
             .map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))
     }
 
-    fn notice(&self, reply: &ModelReply, prompt_bytes: usize) {
-        if self.config().profile == Profile::Ollama && looks_truncated(prompt_bytes, &reply.usage) {
+    fn notice(&self, known: &Known, reply: &ModelReply, prompt_bytes: usize) {
+        if known.config.profile == Profile::Ollama && looks_truncated(prompt_bytes, &reply.usage) {
             tracing::warn!(
                 model = %self.config.name,
                 prompt_bytes,

@@ -15,6 +15,7 @@ use crate::secret::Secret;
 
 mod contract;
 mod describe;
+mod notices;
 
 const KEY: &str = "sk-do-not-show-me";
 
@@ -240,7 +241,7 @@ async fn backend_that_once_ended_thinking_unbegun_streams_again_after_a_reply_wi
     let replies = ["hm</think>Hi", "plain", "streamed"].map(Reply::says);
     let server = FakeModelServer::queue(replies.to_vec()).await;
     let model = model(config(&server));
-    let holds = || model.begins_thinking.load(Ordering::Relaxed);
+    let holds = || model.learned.known().begins_thinking;
     assert_eq!(ask(&model).await.unwrap().text, "Hi");
     assert!(holds(), "its template begins thinking");
     assert_eq!(ask(&model).await.unwrap().text, "plain");

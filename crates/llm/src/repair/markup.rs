@@ -175,6 +175,11 @@ impl Markup {
         }
     }
 
+    /// Thinking came beside the text: none is expected at its beginning.
+    pub fn thinking_is_apart(&mut self) {
+        self.held.take_if(|held| held.trim().is_empty());
+    }
+
     pub fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.pending.push_str(text);
         while self.step(false, out) {}

@@ -58,6 +58,11 @@ impl<'a> ReplyText<'a> {
         self.has_shown
     }
 
+    /// The server tells thinking apart from text, whatever the template does: the text does not begin inside it.
+    pub fn thinking_is_apart(&mut self) {
+        self.markup.thinking_is_apart();
+    }
+
     /// Takes more of the text.
     pub fn push(&mut self, text: &str) {
         let mut pieces = Vec::new();

@@ -242,6 +242,7 @@ impl Parts<'_> {
     pub fn thought(&mut self, thought: String) -> Result<(), Failure> {
         if !thought.is_empty() {
             self.grow(thought.len())?;
+            self.said.thinking_is_apart();
             (self.drafts)(Draft::Reasoning(thought));
         }
         Ok(())

@@ -13,7 +13,11 @@ pub(crate) mod refused;
 mod state;
 pub(crate) mod usage;
 
-use annie_core::message::{Message, ModelRequest};
+use std::collections::BTreeMap;
+
+use annie_core::message::{CacheTtl, Message, ModelRequest};
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::config::{ModelConfig, Profile};
 
@@ -68,6 +72,25 @@ pub(crate) fn of(profile: Profile) -> &'static dyn Wire {
         | Profile::Ollama
         | Profile::Generic => &openai::OpenAi,
     }
+}
+
+/// Marks the end of a prefix that the provider is to keep: Anthropic's form, which OpenRouter passes on.
+#[derive(Serialize, Clone, Copy)]
+struct CacheControl {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<&'static str>,
+}
+
+impl CacheControl {
+    fn of(ttl: CacheTtl) -> Self {
+        Self { r#type: "ephemeral", ttl: (ttl == CacheTtl::OneHour).then_some("1h") }
+    }
+}
+
+/// The configured fields of a body, but for those that are written from the request.
+fn configured_fields(config: &ModelConfig, is_written: impl Fn(&str) -> bool) -> BTreeMap<&str, &Value> {
+    config.body.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_written(name)).collect()
 }
 
 /// The message that ends the cacheable history: the last stable one that can carry a mark.

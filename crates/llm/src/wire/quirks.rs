@@ -42,6 +42,18 @@ pub(crate) struct Quirks {
 }
 
 impl Quirks {
+    /// Both together.
+    pub const fn with(self, more: Self) -> Self {
+        Self {
+            no_stream_options: self.no_stream_options || more.no_stream_options,
+            other_max_tokens: self.other_max_tokens || more.other_max_tokens,
+            no_temperature: self.no_temperature || more.no_temperature,
+            no_parallel: self.no_parallel || more.no_parallel,
+            no_system: self.no_system || more.no_system,
+            must_alternate: self.must_alternate || more.must_alternate,
+        }
+    }
+
     /// What is also to be left out after this refusal; nothing if it names no parameter that was sent.
     pub fn learned(self, error: &ModelError, config: &ModelConfig, request: &ModelRequest) -> Option<Self> {
         let words = error.detail.to_lowercase();

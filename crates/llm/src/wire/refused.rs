@@ -52,6 +52,11 @@ impl Refused {
         Cow::Owned(left)
     }
 
+    /// Both together.
+    pub const fn with(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
     /// Adds one of the parameters.
     pub fn add(&mut self, parameter: &str) {
         self.0 |= PARAMETERS.iter().position(|known| *known == parameter).map_or(0, |n| 1 << n);

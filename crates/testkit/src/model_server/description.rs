@@ -97,6 +97,24 @@ impl Description {
         self
     }
 
+    /// With this in the model's entry of the list of models.
+    #[must_use]
+    pub fn entry(mut self, key: &str, value: Value) -> Self {
+        if let Some(list) = self.answers.get_mut("/v1/models") {
+            list["data"][0][key] = value;
+        }
+        self
+    }
+
+    /// With this in llama.cpp's `/props`.
+    #[must_use]
+    pub fn prop(mut self, key: &str, value: Value) -> Self {
+        if let Some(props) = self.answers.get_mut("/props") {
+            props[key] = value;
+        }
+        self
+    }
+
     /// The answer to a question; nothing if it is none of these.
     pub(super) fn answer(&self, path: &str, is_get: bool) -> Option<Reply> {
         match self.answers.get(path) {

@@ -78,3 +78,109 @@ async fn learned_profile_counts_for_requests_and_a_configured_one_is_kept() {
     let other = asks_parallel(&|config| config.profile = Profile::Vllm).await;
     assert_eq!(other, (false, "vllm".to_owned(), Origin::Configured));
 }
+
+/// A model whose server is described anew for each call of the function.
+async fn described(model: &OpenAiModel, server: &FakeModelServer, description: Description) -> ServerFacts {
+    server.describe_as(description);
+    model.describe().await.unwrap()
+}
+
+#[tokio::test]
+async fn requests_follow_the_server_that_is_there_now() {
+    let server = FakeModelServer::start(|_| Reply::says("ok")).await;
+    let model = model(config(&server));
+    for (description, profile, from, asks_parallel) in [
+        (Description::llama_cpp("fake-model", 8_192, 1), "llamacpp", Origin::Server, true),
+        (Description::vllm("fake-model", 8_192), "vllm", Origin::Server, false),
+        (Description::llama_cpp("fake-model", 8_192, 1), "llamacpp", Origin::Server, true),
+        (Description::default(), "llamacpp", Origin::Server, true),
+        (Description::lm_studio("fake-model", 8_192), "generic", Origin::Default, false),
+    ] {
+        let facts = described(&model, &server, description).await;
+        assert_eq!((facts.profile.as_str(), facts.profile_from), (profile, from));
+        model.call(&with_tools(), Arc::new(|_| ())).await.unwrap();
+        let sent = server.requests().pop().unwrap().json();
+        assert_eq!(sent["parallel_tool_calls"] == true, asks_parallel, "{profile}");
+    }
+}
+
+#[tokio::test]
+async fn what_one_model_refuses_is_not_kept_from_the_next() {
+    let server = FakeModelServer::start(|seen| {
+        let is_first = seen.number < 4;
+        if is_first && roles(seen).contains(&"system".to_owned()) {
+            Reply::error(400, "System role not supported")
+        } else if is_first && !seen.json()["seed"].is_null() {
+            Reply::error(400, "Unknown parameter: 'seed'.")
+        } else {
+            Reply::says("hm</think>fine")
+        }
+    })
+    .await;
+    let model = model(config(&server));
+    let with_parameters = |size: u64| Description::vllm("fake-model", 8_192).entry("meta", json!({"n_params": size}));
+    let mut request = ModelRequest { messages: vec![Message::user("hello")], ..with_many_roles() };
+    request.options.sampling.seed = Some(7);
+    let sent = async |model: &OpenAiModel| {
+        assert_eq!(model.call(&request, Arc::new(|_| ())).await.unwrap().text, "fine");
+        let last = server.requests().pop().unwrap();
+        (roles(&last).contains(&"system".to_owned()), last.json()["seed"] == 7)
+    };
+    described(&model, &server, with_parameters(1_000)).await;
+    assert_eq!(sent(&model).await, (false, false), "both are refused");
+    described(&model, &server, with_parameters(1_000)).await;
+    assert_eq!((sent(&model).await, server.request_count()), ((false, false), 4), "the same model");
+    assert!(model.learned.known().begins_thinking);
+    described(&model, &server, with_parameters(2_000)).await;
+    assert!(!model.learned.known().begins_thinking);
+    assert_eq!((sent(&model).await, server.request_count()), ((true, true), 5), "another model takes them");
+}
+
+#[tokio::test]
+async fn configured_profile_is_no_word_of_a_server() {
+    let of = |description, profile| facts_of(description, move |config| config.profile = profile);
+    for profile in [Profile::LlamaCpp, Profile::Vllm, Profile::Ollama] {
+        let (silent, _) = of(Description::default(), profile).await;
+        assert_eq!(silent.server, None, "{profile:?}");
+        let (other, _) = of(Description::vllm("fake-model", 8_192).entry("owned_by", json!("openai")), profile).await;
+        assert_eq!(other.server.as_deref(), Some("openai"), "{profile:?}");
+    }
+    let unnamed = Description::llama_cpp("fake-model", 8_192, 1).without("/v1/models");
+    assert_eq!(of(unnamed, Profile::LlamaCpp).await.0.server.as_deref(), Some("llama.cpp"), "its own route answers");
+    let unnamed = Description::vllm("fake-model", 8_192).without("/v1/models");
+    assert_eq!(of(unnamed, Profile::Vllm).await.0.server.as_deref(), Some("vLLM"));
+}
+
+#[tokio::test]
+async fn first_thinking_of_a_template_that_opens_it_is_not_shown_and_thinking_beside_the_text_holds_nothing() {
+    let shown = async |reply: Reply| {
+        let server = FakeModelServer::start(move |_| reply.clone()).await;
+        let template = json!("{% if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}");
+        let model = model(config(&server));
+        described(&model, &server, Description::llama_cpp("fake-model", 8_192, 1).prop("chat_template", template))
+            .await;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        model.call(&request(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+        receiver
+            .try_iter()
+            .filter_map(|d| if let Draft::Text(text) = d { Some(text) } else { None })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shown(Reply::says("secret</think>Hi")).await, ["Hi"]);
+    let apart = shown(Reply::says("Hello there, you").reasoning("hm").pieces_of_bytes(4)).await;
+    assert_eq!((apart.len(), apart.concat().as_str()), (4, "Hello there, you"), "it streams");
+}
+
+#[tokio::test]
+async fn reply_of_nothing_but_calls_does_not_end_holding_thinking_back() {
+    let calls = Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {}}))]);
+    let server = FakeModelServer::queue([Reply::says("hm</think>Hi"), calls, Reply::says("hm</think>Hi")]).await;
+    let model = model(config(&server));
+    let mut shown = String::new();
+    for _ in 0..3 {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        model.call(&with_tools(), Arc::new(move |d| drop(sender.send(d)))).await.unwrap();
+        shown = receiver.try_iter().map(|d| if let Draft::Text(text) = d { text } else { String::new() }).collect();
+    }
+    assert_eq!(shown, "Hi", "the third reply");
+}

@@ -16,7 +16,7 @@ use serde_json::{Map, Number, Value, json};
 use crate::{
     config::ModelConfig,
     wire::{
-        BREAKPOINTS_MAX, NO_BEGINNING, NO_RESULT, history_end,
+        BREAKPOINTS_MAX, CacheControl, NO_BEGINNING, NO_RESULT, configured_fields, history_end,
         quirks::Quirks,
         state::{State, is_thinking},
     },
@@ -65,19 +65,6 @@ struct Tool<'a> {
 struct Line<'a> {
     role: &'static str,
     content: Vec<Block<'a>>,
-}
-
-#[derive(Serialize, Clone, Copy)]
-struct CacheControl {
-    r#type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttl: Option<&'static str>,
-}
-
-impl CacheControl {
-    fn of(ttl: CacheTtl) -> Self {
-        Self { r#type: "ephemeral", ttl: (ttl == CacheTtl::OneHour).then_some("1h") }
-    }
 }
 
 #[derive(Serialize)]
@@ -140,13 +127,12 @@ pub(super) fn body(config: &ModelConfig, request: &ModelRequest, quirks: Quirks)
 /// The configured fields, but for those that are written elsewhere.
 fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a str, &'a Value> {
     let sampling = &request.options.sampling;
-    let is_written = |name: &str| match name {
+    configured_fields(config, |name| match name {
         "thinking" => true,
         "top_p" => sampling.top_p.is_some(),
         "stop_sequences" => !sampling.stop.is_empty(),
         _ => false,
-    };
-    config.body.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_written(name)).collect()
+    })
 }
 
 /// The tools, the last of which ends a prefix that all conversations share. Messages with calls are refused without tools,

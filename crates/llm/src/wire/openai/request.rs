@@ -14,7 +14,7 @@ use serde_json::{Number, Value, json};
 
 use crate::{
     config::{ModelConfig, Profile},
-    wire::{BREAKPOINTS_MAX, NO_RESULT, history_end, quirks::Quirks, state::State},
+    wire::{BREAKPOINTS_MAX, CacheControl, NO_RESULT, configured_fields, history_end, quirks::Quirks, state::State},
 };
 
 /// The longest session id that OpenRouter takes, in characters.
@@ -109,13 +109,6 @@ struct Part<'a> {
     cache_control: Option<CacheControl>,
 }
 
-#[derive(Serialize, Clone, Copy)]
-struct CacheControl {
-    r#type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ttl: Option<&'static str>,
-}
-
 #[derive(Serialize)]
 struct Call<'a> {
     id: &'a str,
@@ -186,8 +179,7 @@ fn extra<'a>(config: &'a ModelConfig, request: &ModelRequest) -> BTreeMap<&'a st
         ("tool_choice", request.options.tool_choice.is_some()),
         ("response_format", request.options.format.is_some()),
     ];
-    let is_asked = |name: &str| asked.iter().any(|(field, is_asked)| *is_asked && *field == name);
-    config.body.iter().map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_asked(name)).collect()
+    configured_fields(config, |name| asked.iter().any(|(field, is_asked)| *is_asked && *field == name))
 }
 
 /// Whether the form of the answer can be asked for in this round: local servers hold every reply to it, and a model that may
@@ -237,7 +229,7 @@ fn lines<'a>(config: &ModelConfig, request: &'a ModelRequest) -> Vec<Line<'a>> {
         if !matches!(message, Message::Tool { .. }) {
             close(&mut lines, &mut open, parts);
         }
-        let cache = (marked == Some(at)).then_some(CacheControl { r#type: "ephemeral", ttl: None });
+        let cache = (marked == Some(at)).then(|| CacheControl::of(CacheTtl::FiveMinutes));
         match message {
             Message::User { context, text } => {
                 lines.push(plain("user", user(context.as_deref(), text, parts, cache)));
@@ -294,13 +286,12 @@ fn system(system: &[SystemPart], parts: bool, marks: bool) -> Content<'_> {
     }
     // One breakpoint is left for the history.
     let mut left = BREAKPOINTS_MAX - 1;
-    let mark = |ttl: CacheTtl| CacheControl { r#type: "ephemeral", ttl: (ttl == CacheTtl::OneHour).then_some("1h") };
     Content::Parts(
         filled
             .map(|p| {
                 let cache = p.cache.filter(|_| marks && left > 0);
                 left -= usize::from(cache.is_some());
-                part(&p.text, cache.map(mark))
+                part(&p.text, cache.map(CacheControl::of))
             })
             .collect(),
     )
