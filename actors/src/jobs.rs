@@ -6,7 +6,7 @@ use annie_core::{
     event::Scope,
     ids::{TaskId, UserId},
     jobs::JobLine,
-    ports::{StoreError, TaskRow, TaskState},
+    ports::{Before, StoreError, TaskRow, TaskState},
     time::Micros,
 };
 
@@ -27,7 +27,7 @@ const STAND_MS_MAX: u64 = 1_000;
 /// If the store fails. A scheduler that does not answer only leaves places and estimates out.
 pub(crate) async fn lines(wiring: &Wiring, user: &UserId, except: Option<TaskId>) -> Result<Vec<JobLine>, StoreError> {
     let scope = Scope::User(user.clone());
-    let mut rows = wiring.store.tasks(scope, true, Micros(i64::MAX), JOBS_MAX).await?;
+    let mut rows = wiring.store.tasks(scope, true, Before::NEWEST, JOBS_MAX).await?;
     rows.retain(|row| Some(row.id) != except && !row.is_order);
     let tasks: Vec<TaskId> = rows.iter().map(|row| row.id).collect();
     let wait = Duration::from_millis(STAND_MS_MAX);

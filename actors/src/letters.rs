@@ -252,13 +252,24 @@ async fn archive(wiring: &Wiring, row: &LetterRow) -> Result<(), KernelError> {
     move_to(wiring, row, LetterState::Archived, BY).await
 }
 
+/// Has a letter tried again as soon as there is a place for it.
+///
+/// # Errors
+/// If it cannot be stored.
+pub(crate) async fn make_due(wiring: &Wiring, row: &LetterRow, now: Micros, by: &str) -> Result<(), KernelError> {
+    record(wiring, row, now, EventBody::LetterDue { by: by.to_owned() }).await
+}
+
 /// Takes a letter out of those that wait.
 ///
 /// # Errors
 /// If it cannot be stored.
 pub(crate) async fn move_to(wiring: &Wiring, row: &LetterRow, state: LetterState, by: &str) -> Result<(), KernelError> {
-    let body = EventBody::LetterMoved { state, by: by.to_owned() };
-    let event = NewEvent { at: wiring.env.now(), task: row.task, agent: AgentId::orchestrator(), body };
+    record(wiring, row, wiring.env.now(), EventBody::LetterMoved { state, by: by.to_owned() }).await
+}
+
+async fn record(wiring: &Wiring, row: &LetterRow, at: Micros, body: EventBody) -> Result<(), KernelError> {
+    let event = NewEvent { at, task: row.task, agent: AgentId::orchestrator(), body };
     let (conversation, user) = (row.conversation, row.user.clone());
     append(&wiring.log, Append { conversation, user, fence: Fence::Inbox, events: vec![event] }).await?;
     Ok(())

@@ -296,6 +296,7 @@ fn tell_keepers(args: &LogArgs, (conversation, user): (ConversationId, &UserId),
     match &event.body {
         EventBody::Failed { letter, .. } => has_letter = letter.is_some(),
         EventBody::Received(inbound) => has_letter = inbound.retry.is_some(),
+        EventBody::LetterDue { .. } => has_letter = true,
         EventBody::LetterMoved { .. } => (has_word, has_letter) = (true, true),
         EventBody::SkillFinished { outcome, .. } => has_operation = outcome.operation.is_some(),
         _ => {}

@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 
 use annie_core::{
     event::Scope,
-    ports::{Store, StoreError},
+    ports::{Before, Store, StoreError},
     time::Micros,
 };
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ impl Mark {
     /// # Errors
     /// If it cannot be read.
     pub async fn of(store: &dyn Store) -> Result<Self, StoreError> {
-        let newest = store.conversations(Scope::Operator, Micros(i64::MAX), 1).await?;
+        let newest = store.conversations(Scope::Operator, Before::NEWEST, 1).await?;
         let newest_event_us = newest.first().map_or(0, |row| row.updated_at.0);
         Ok(Self { keys: !store.keys().await?.is_empty(), conversations: !newest.is_empty(), newest_event_us })
     }

@@ -7,10 +7,10 @@ use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, Append, AppendError, Appended, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys, LetterFilter,
-        LetterRow, Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory, NewTodo,
-        Notification, OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store, StoreError,
-        StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
+        ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys,
+        LetterFilter, LetterRow, Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory,
+        NewTodo, Notification, OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store,
+        StoreError, StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
     },
     time::Micros,
 };
@@ -95,10 +95,10 @@ impl Log for ChaosStore {
 impl Records for ChaosStore {
     passed_on! {
         conversation(scope: Scope, id: ConversationId) -> Option<ConversationRow>;
-        conversations(scope: Scope, before: Micros, limit: u32) -> Vec<ConversationRow>;
-        listed_conversations(scope: Scope, before: Micros, limit: u32) -> Vec<ConversationRow>;
+        conversations(scope: Scope, before: Before, limit: u32) -> Vec<ConversationRow>;
+        listed_conversations(scope: Scope, before: Before, limit: u32) -> Vec<ConversationRow>;
         task(scope: Scope, id: TaskId) -> Option<TaskRow>;
-        tasks(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<TaskRow>;
+        tasks(scope: Scope, open: bool, before: Before, limit: u32) -> Vec<TaskRow>;
         message(user: UserId, client_id: String) -> Option<MessageRow>;
         intents(task: TaskId) -> Vec<IntentRow>;
         rebuild() -> u64;
@@ -108,7 +108,7 @@ impl Records for ChaosStore {
 impl Letters for ChaosStore {
     passed_on! {
         letter(scope: Scope, task: TaskId) -> Option<LetterRow>;
-        letters(scope: Scope, filter: LetterFilter, before: Micros, limit: u32) -> Vec<LetterRow>;
+        letters(scope: Scope, filter: LetterFilter, before: Before, limit: u32) -> Vec<LetterRow>;
         count_letters(scope: Scope, filter: LetterFilter) -> u64;
         due_letters(now: Micros, archive_before: Micros, limit: u32) -> Vec<LetterRow>;
         letters_waiting() -> LettersWaiting;
@@ -118,7 +118,7 @@ impl Letters for ChaosStore {
 impl Operations for ChaosStore {
     passed_on! {
         operation(scope: Scope, id: OperationId) -> Option<OperationRow>;
-        operations(scope: Scope, open: bool, before: Micros, limit: u32) -> Vec<OperationRow>;
+        operations(scope: Scope, open: bool, before: Before, limit: u32) -> Vec<OperationRow>;
         expiring_operations(until: Micros, limit: u32) -> Vec<OperationRow>;
         known_secret(name: &'static str) -> Option<[u8; 32]>;
         secret(name: &'static str, fresh: [u8; 32]) -> [u8; 32];

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::failure::{Exit, Failure, exit_of};
+use crate::auth::USER_HEADER;
 
 /// How long a connection may take, in milliseconds.
 const CONNECT_MS_MAX: u64 = 2_000;
@@ -33,6 +34,8 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     key: Option<Secret>,
+    /// For whom it speaks, if not for the key's user.
+    user: Option<String>,
     /// The wait before what broke off is tried again, in milliseconds.
     pub(super) resume_ms: u64,
 }
@@ -82,7 +85,7 @@ impl Client {
             .user_agent(concat!("annie-cli/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| Failure::new(Exit::Failure, format!("cannot build the HTTP client: {e}")))?;
-        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key, resume_ms: RESUME_MS })
+        Ok(Self { http, base: url.trim_end_matches('/').to_owned(), key, user: None, resume_ms: RESUME_MS })
     }
 
     /// Where it is.
@@ -105,8 +108,17 @@ impl Client {
         self.key.as_ref()
     }
 
+    /// The same for another user; the key must be allowed to speak for others.
+    #[must_use]
+    pub fn speaking_for(self, user: Option<String>) -> Self {
+        Self { user: user.or(self.user), ..self }
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}{path}", self.base));
+        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        if let Some(user) = &self.user {
+            request = request.header(USER_HEADER, user);
+        }
         match &self.key {
             Some(key) => request.bearer_auth(key.expose()),
             None => request,

@@ -42,7 +42,7 @@ async fn list(site: &Site, page: &PageArgs, all: bool) -> Result<(), Failure> {
                 false => store.listed_conversations(scope, before, limit).await,
             };
             let rows = rows.map_err(crate::error::AppError::from)?;
-            let next = next_of(&rows, limit, |row| row.updated_at.0);
+            let next = next_of(&rows, limit, ConversationRow::place);
             json!({"conversations": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };

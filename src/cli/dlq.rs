@@ -1,7 +1,5 @@
 //! `annie dlq`: the dead letters of a server.
 
-use std::fmt::Write as _;
-
 use annie_core::{event::Priority, ids::TaskId, letter::LetterState};
 use serde_json::{Map, Value, json};
 
@@ -30,14 +28,16 @@ pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
             query.extend(page.next.map(|next| ("next", next)));
             list(site, &client, &query).await
         }
-        DeadLetters::Show { task } => show(site, &client, task).await,
-        DeadLetters::Retry(OneOrManyLetters { task: Some(task), .. }) => {
+        DeadLetters::Show { task, user } => show(site, &client.speaking_for(user), task).await,
+        DeadLetters::Retry(OneOrManyLetters { task: Some(task), filter, .. }) => {
+            let client = client.speaking_for(filter.user);
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/retry"), &json!({})).await?;
             let by = text(&answer, "task_id");
             let how = if answer["repeated"] == true { "it is being tried again already" } else { "it is tried again" };
             said(site, &answer, &format!("{how}, as {by}"))
         }
-        DeadLetters::Discard(OneOrManyLetters { task: Some(task), .. }) => {
+        DeadLetters::Discard(OneOrManyLetters { task: Some(task), filter, .. }) => {
+            let client = client.speaking_for(filter.user);
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/discard"), &json!({})).await?;
             let is_done = answer["discarded"] == true;
             said(site, &answer, if is_done { "it is put aside" } else { "it did not wait any more" })
@@ -79,13 +79,20 @@ async fn many(site: &Site, client: &Client, what: &str, wish: &OneOrManyLetters)
     }
     body.insert("confirmed".to_owned(), true.into());
     let answer = client.post(&path, &Value::Object(body)).await?;
-    let count = |key: &str| answer[key].as_u64().unwrap_or(0);
-    let done = if what == "retry" { "tried again" } else { "put aside" };
-    let mut told = format!("{} of {} {done}, {} left", count("done"), count("matching"), count("left"));
-    if let Some(stopped) = answer["stopped"].as_str() {
-        let _ = write!(told, "; stopped early: {}", clipped(stopped, 300));
+    let (told, stopped) = outcome(what, &answer);
+    said(site, &answer, &told)?;
+    match stopped {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(Exit::NotDone, format!("stopped early: {why}")).fix("do it again for the rest")),
     }
-    said(site, &answer, &told)
+}
+
+/// What became of many letters, and why it ended before all were done.
+fn outcome(what: &str, answer: &Value) -> (String, Option<String>) {
+    let count = |key: &str| answer[key].as_u64().unwrap_or(0);
+    let done = if what == "retry" { "are tried again as there is room" } else { "put aside" };
+    let told = format!("{} of {} {done}, {} left", count("done"), count("matching"), count("left"));
+    (told, answer["stopped"].as_str().map(|why| clipped(why, 300)))
 }
 
 /// Asks a person at a terminal; elsewhere nothing is done without `--yes`.
@@ -168,6 +175,16 @@ fn text(value: &Value, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outcome_of_many_letters_that_ended_early_says_why() {
+        let all = json!({"matching": 5, "done": 5, "left": 0});
+        assert_eq!(outcome("discard", &all), ("5 of 5 put aside, 0 left".to_owned(), None));
+        let (told, stopped) =
+            outcome("retry", &json!({"matching": 5, "done": 1, "left": 4, "stopped": "the store is away"}));
+        assert_eq!(told, "1 of 5 are tried again as there is room, 4 left");
+        assert_eq!(stopped.as_deref(), Some("the store is away"));
+    }
 
     #[test]
     fn a_letter_is_told_with_what_was_tried_and_what_happened() {

@@ -202,7 +202,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         found.push(Finding::warning("notes", what, &fix));
     }
     let newest = store
-        .conversations(Scope::Operator, Micros(i64::MAX), 1)
+        .conversations(Scope::Operator, Before::NEWEST, 1)
         .await
         .ok()
         .and_then(|rows| rows.first().map(|r| r.updated_at));
@@ -233,7 +233,7 @@ fn emptied(site: &Site, held: Mark) -> Option<Finding> {
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {
-    use annie_core::ports::Catalog;
+    use annie_core::ports::{Before, Catalog};
     const WHAT: &str = "skills";
     let catalog = skills::catalog(site);
     let mut found = vec![Finding::ok(WHAT, format!("{} of them", catalog.skills().iter().count()))];

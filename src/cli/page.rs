@@ -1,10 +1,10 @@
 //! What a list says below its rows: how many there are, and how to get the rest.
 
-use annie_core::time::Micros;
+use annie_core::ports::Before;
 use serde_json::Value;
 
 use super::{args::PageArgs, client::encoded, failure::Failure, site::Site};
-use crate::door::page::place;
+use crate::door::page;
 
 /// The parameters of a page.
 pub fn query(page: &PageArgs) -> String {
@@ -16,8 +16,8 @@ pub fn query(page: &PageArgs) -> String {
 ///
 /// # Errors
 /// If no list ended with that word.
-pub fn before(page: &PageArgs) -> Result<Micros, Failure> {
-    Ok(Micros(place(page.next.as_deref())?.unwrap_or(i64::MAX)))
+pub fn before(page: &PageArgs) -> Result<Before, Failure> {
+    Ok(page::before(page.next.as_deref())?)
 }
 
 /// Says below a page that it is not the whole list.

@@ -59,7 +59,7 @@ async fn list(site: &Site, open: bool, page: &PageArgs) -> Result<(), Failure> {
             let store = site.store().await?;
             let rows = store.tasks(Scope::User(site.user()), open, page::before(page)?, page.limit).await;
             let rows = rows.map_err(crate::error::AppError::from)?;
-            let next = next_of(&rows, page.limit, |row| row.received_at.0);
+            let next = next_of(&rows, page.limit, TaskRow::place);
             json!({"tasks": rows.iter().map(value).collect::<Vec<_>>(), "next": next})
         }
     };

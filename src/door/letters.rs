@@ -1,5 +1,9 @@
 //! Which dead letters a caller means: by state, error, class, user and age.
 
+use crate::{
+    auth::{Caller, KeyScope},
+    error::Fault,
+};
 use annie_core::{
     event::{Priority, Scope},
     ids::UserId,
@@ -7,47 +11,26 @@ use annie_core::{
     ports::LetterFilter,
     time::Micros,
 };
-use chrono::DateTime;
 
-use crate::{
-    auth::{Caller, KeyScope},
-    error::Fault,
-};
-
-/// What a caller asks for, before it is checked.
+/// What a caller asks for.
 #[derive(Debug, Default)]
 pub struct LetterWish {
     pub state: Option<LetterState>,
     /// The failure's code; a text that is empty is none.
     pub error: Option<String>,
     pub priority: Option<Priority>,
-    /// Failed at this instant or later, RFC 3339.
-    pub failed_from: Option<String>,
-    /// Failed before this instant, RFC 3339.
-    pub failed_before: Option<String>,
+    /// Failed at this instant or later.
+    pub failed_from: Option<Micros>,
+    /// Failed before this instant.
+    pub failed_before: Option<Micros>,
 }
 
 impl LetterWish {
-    /// # Errors
-    /// If a time is none.
-    pub fn filter(self) -> Result<LetterFilter, Fault> {
-        Ok(LetterFilter {
-            state: self.state,
-            code: self.error.filter(|code| !code.is_empty()),
-            class: self.priority,
-            failed_from: instant("failed_from", self.failed_from)?,
-            failed_before: instant("failed_before", self.failed_before)?,
-        })
+    pub fn filter(self) -> LetterFilter {
+        let Self { state, error, priority, failed_from, failed_before } = self;
+        let code = error.filter(|code| !code.is_empty());
+        LetterFilter { state, code, class: priority, failed_from, failed_before, not_due_at: None }
     }
-}
-
-fn instant(field: &'static str, text: Option<String>) -> Result<Option<Micros>, Fault> {
-    let read = |text: String| {
-        let at = DateTime::parse_from_rfc3339(&text);
-        let wrong = |e| Fault::invalid(format!("it must be a time such as 2026-09-27T09:00:00Z: {e}")).at(field);
-        at.map(|at| Micros::from_utc(at.to_utc())).map_err(wrong)
-    };
-    text.map(read).transpose()
 }
 
 /// Whose rows are meant: the caller's own, or those of a user that the caller may speak for.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use annie_actors::PAGE_MAX;
+use annie_core::ports::Before;
 
 use crate::error::Fault;
 
@@ -66,6 +67,14 @@ pub fn place<N: FromStr>(next: Option<&str>) -> Result<Option<N>, Fault> {
     let next = next.filter(|next| !next.is_empty());
     let wrong = |_| Fault::invalid("it must be the `next` of an earlier page of this list").at("next");
     next.map(str::parse).transpose().map_err(wrong)
+}
+
+/// Where a page of rows begins that are listed by time, newest first; the newest row without a `next`.
+///
+/// # Errors
+/// As [`place`].
+pub fn before(next: Option<&str>) -> Result<Before, Fault> {
+    Ok(place(next)?.unwrap_or(Before::NEWEST))
 }
 
 /// `next` of a page: where its last row stands; nothing if the list ends with it.

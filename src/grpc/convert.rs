@@ -6,9 +6,8 @@ use annie_actors::{NodeInfo, Submitted};
 use annie_core::{
     event::{Event, Mode, Priority},
     ids::{IdError, TaskId},
-    ports::{Draft, TaskRow, TaskState},
+    ports::{Before, Draft, TaskRow, TaskState},
     skill::{SkillFormat, SkillSpec},
-    time::Micros,
 };
 use tonic::Status;
 
@@ -87,9 +86,9 @@ pub fn submitted(submitted: Submitted) -> v1::SubmitResponse {
     }
 }
 
-/// From which instant on backwards a page of rows is: what an earlier page said, or now.
-pub fn before(next: &str) -> Result<Micros, Status> {
-    Ok(Micros(page::place(Some(next)).map_err(refused)?.unwrap_or(i64::MAX)))
+/// Where a page of rows begins: behind what an earlier page said, or with the newest.
+pub fn before(next: &str) -> Result<Before, Status> {
+    page::before(Some(next)).map_err(refused)
 }
 
 pub fn task(row: TaskRow) -> v1::Task {

@@ -1,7 +1,10 @@
 //! `annie.v1.Jobs`: what became of messages.
 
 use annie_actors::Control;
-use annie_core::jobs::{JobLine, Style};
+use annie_core::{
+    jobs::{JobLine, Style},
+    ports::TaskRow,
+};
 use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
@@ -39,7 +42,7 @@ impl v1::jobs_server::Jobs for Door {
         let before = convert::before(&wanted.next)?;
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let rows = self.state.kernel.tasks(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        let next = page::next_of(&rows, limit, |row| row.received_at.0).unwrap_or_default();
+        let next = page::next_of(&rows, limit, TaskRow::place).unwrap_or_default();
         Ok(Response::new(v1::ListTasksResponse { tasks: rows.into_iter().map(convert::task).collect(), next }))
     }
 

@@ -1,17 +1,13 @@
 //! `annie.v1.DeadLetters`: what failed in every way that was tried.
 
 use annie_actors::{ManyDone, ManyLetters};
-use annie_core::{
-    letter::LetterState,
-    ports::{LetterFilter, LetterRow},
-    time::Micros,
-};
+use annie_core::{letter::LetterState, ports::LetterRow, time::Micros};
 use tonic::{Request, Response, Status};
 
 use super::{Door, caller, convert, refused, v1};
 use crate::{
     auth::Caller,
-    door::{page, scope_of},
+    door::{LetterWish, page, scope_of},
     error::Fault,
 };
 
@@ -26,17 +22,18 @@ impl v1::dead_letters_server::DeadLetters for Door {
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let before = convert::before(&wanted.next)?;
         let scope = scope_of(&caller, user_in(&wanted.user)).map_err(refused)?;
-        let filter = LetterFilter {
+        let filter = LetterWish {
             state: state_from(wanted.state)?,
-            code: Some(wanted.error).filter(|code| !code.is_empty()),
-            class: convert::priority(wanted.priority)?,
+            error: Some(wanted.error),
+            priority: convert::priority(wanted.priority)?,
             failed_from: wanted.failed_from_us.map(Micros),
             failed_before: wanted.failed_before_us.map(Micros),
-        };
+        }
+        .filter();
         let kernel = &self.state.kernel;
         let total = kernel.count_letters(scope.clone(), filter.clone()).await.map_err(refused)?;
         let rows = kernel.letters(scope, filter, before, limit).await.map_err(refused)?;
-        let next = page::next_of(&rows, limit, |row| row.failed_at.0).unwrap_or_default();
+        let next = page::next_of(&rows, limit, LetterRow::place).unwrap_or_default();
         let dead_letters = rows.into_iter().map(letter).collect();
         Ok(Response::new(v1::ListLettersResponse { dead_letters, next, total }))
     }
@@ -97,13 +94,14 @@ fn user_in(text: &str) -> Option<&str> {
 }
 
 fn many(caller: &Caller, wanted: v1::ManyLettersRequest) -> Result<ManyLetters, Status> {
-    let filter = LetterFilter {
+    let filter = LetterWish {
         state: None,
-        code: Some(wanted.error).filter(|code| !code.is_empty()),
-        class: convert::priority(wanted.priority)?,
+        error: Some(wanted.error),
+        priority: convert::priority(wanted.priority)?,
         failed_from: wanted.failed_from_us.map(Micros),
         failed_before: wanted.failed_before_us.map(Micros),
-    };
+    }
+    .filter();
     Ok(ManyLetters {
         scope: scope_of(caller, user_in(&wanted.user)).map_err(refused)?,
         filter,

@@ -22,7 +22,7 @@ impl v1::operations_server::Operations for Door {
         let limit = page::ROWS.of_number(wanted.limit).map_err(refused)?;
         let before = convert::before(&wanted.next)?;
         let rows = self.state.kernel.operations(caller.scope(), wanted.open, before, limit).await.map_err(refused)?;
-        let next = page::next_of(&rows, limit, |row| row.opened_at.0).unwrap_or_default();
+        let next = page::next_of(&rows, limit, OperationRow::place).unwrap_or_default();
         Ok(Response::new(v1::ListOperationsResponse { operations: rows.into_iter().map(operation).collect(), next }))
     }
 

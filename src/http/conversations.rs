@@ -61,7 +61,7 @@ pub struct Conversations {
 #[into_params(parameter_in = Query)]
 pub struct Page {
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{0,18}$")]
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -83,7 +83,7 @@ pub async fn list_conversations(
 ) -> Result<Json<Conversations>, Fault> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.conversations(caller.scope(), before, limit, page.stateless).await?;
-    let next = page::next_of(&rows, limit, |row| row.updated_at.0);
+    let next = page::next_of(&rows, limit, ConversationRow::place);
     Ok(Json(Conversations { conversations: rows.into_iter().map(Into::into).collect(), next }))
 }
 

@@ -3,7 +3,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use annie_core::time::Micros;
+use annie_core::ports::Before;
 use axum::{
     body::to_bytes,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -184,13 +184,12 @@ fn wrong_query(said: &str) -> Fault {
     }
 }
 
-/// A page of things that are listed by time, newest first: from which instant on backwards, and how many.
+/// A page of things that are listed by time, newest first: where it begins, and how many.
 ///
 /// # Errors
 /// If `next` is none, or `limit` is out of its range.
-pub fn page_of(next: Option<&str>, limit: Option<&str>) -> Result<(Micros, u32), Fault> {
-    let before = page::place::<i64>(next)?.unwrap_or(i64::MAX);
-    Ok((Micros(before), page::ROWS.of_text(limit)?))
+pub fn page_of(next: Option<&str>, limit: Option<&str>) -> Result<(Before, u32), Fault> {
+    Ok((page::before(next)?, page::ROWS.of_text(limit)?))
 }
 
 /// The one parameter of the path, as an id.

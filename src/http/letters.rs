@@ -6,8 +6,10 @@ use annie_core::{
     ids::{ConversationId, TaskId},
     letter::LetterState,
     ports::LetterRow,
+    time::Micros,
 };
 use axum::{Json, extract::State};
+use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -116,7 +118,7 @@ pub struct LettersPage {
     #[param(format = DateTime)]
     failed_before: Option<String>,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{0,18}$")]
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -136,11 +138,22 @@ pub async fn list_letters(
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let scope = scope_of(&caller, page.user.as_deref())?;
     let LettersPage { state: in_state, error, priority, failed_from, failed_before, .. } = page;
-    let filter = LetterWish { state: in_state, error, priority, failed_from, failed_before }.filter()?;
+    let (failed_from, failed_before) = (instant("failed_from", failed_from)?, instant("failed_before", failed_before)?);
+    let filter = LetterWish { state: in_state, error, priority, failed_from, failed_before }.filter();
     let total = state.kernel.count_letters(scope.clone(), filter.clone()).await?;
     let rows = state.kernel.letters(scope, filter, before, limit).await?;
-    let next = page::next_of(&rows, limit, |row| row.failed_at.0);
+    let next = page::next_of(&rows, limit, LetterRow::place);
     Ok(Json(DeadLetters { dead_letters: rows.into_iter().map(Into::into).collect(), total, next }))
+}
+
+/// An instant out of a text.
+fn instant(field: &'static str, text: Option<String>) -> Result<Option<Micros>, Fault> {
+    let read = |text: String| {
+        let at = DateTime::parse_from_rfc3339(&text);
+        let wrong = |e| Fault::invalid(format!("it must be a time such as 2026-09-27T09:00:00Z: {e}")).at(field);
+        at.map(|at| Micros::from_utc(at.to_utc())).map_err(wrong)
+    };
+    text.map(read).transpose()
 }
 
 /// A dead letter with everything that was tried.
@@ -237,7 +250,9 @@ pub struct ManyLettersWish {
 impl ManyLettersWish {
     fn checked(self, caller: &Caller) -> Result<ManyLetters, Fault> {
         let Self { error, priority, user, failed_from, failed_before, limit, confirmed } = self;
-        let filter = LetterWish { state: None, error, priority, failed_from, failed_before }.filter()?;
+        let (failed_from, failed_before) =
+            (instant("failed_from", failed_from)?, instant("failed_before", failed_before)?);
+        let filter = LetterWish { state: None, error, priority, failed_from, failed_before }.filter();
         let limit = page::BULK.of(limit)?;
         Ok(ManyLetters { scope: scope_of(caller, user.as_deref())?, filter, limit, is_confirmed: confirmed })
     }
@@ -255,7 +270,7 @@ pub struct ManyLettersDone {
     /// Why it ended before its limit, as when the queue is full; absent if it did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<String>,
-    /// The tasks that try again.
+    /// The failed tasks that are tried again, each by a task of its own as there is room.
     #[schema(value_type = Vec<schema::TaskId>)]
     task_ids: Vec<TaskId>,
 }
@@ -267,7 +282,7 @@ impl From<ManyDone> for ManyLettersDone {
     }
 }
 
-/// Try many waiting dead letters again now. Without `confirmed` they are only counted.
+/// Have many waiting dead letters tried again as there is room, in class `background`. Without `confirmed` they are only counted.
 #[utoipa::path(
     post, path = "/api/v1/dead-letters/retry", tag = "jobs", request_body = ManyLettersWish,
     responses((status = 200, body = ManyLettersDone), (status = "default", body = Problem, description = "A problem"))

@@ -89,7 +89,7 @@ pub struct OperationsPage {
     #[serde(default)]
     open: bool,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{0,18}$")]
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -108,7 +108,7 @@ pub async fn list_operations(
 ) -> Result<Json<LongOperations>, Fault> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.operations(caller.scope(), page.open, before, limit).await?;
-    let next = page::next_of(&rows, limit, |row| row.opened_at.0);
+    let next = page::next_of(&rows, limit, OperationRow::place);
     Ok(Json(LongOperations { operations: rows.into_iter().map(Into::into).collect(), next }))
 }
 

@@ -87,7 +87,7 @@ pub struct TasksPage {
     #[serde(default)]
     open: bool,
     /// The `next` of an earlier page: this one goes on behind it.
-    #[param(pattern = "^[0-9]{0,18}$")]
+    #[param(pattern = "^([0-9]{1,18}_[0-9a-f]{32})?$")]
     next: Option<String>,
     /// How many at most; 50 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 500)]
@@ -106,7 +106,7 @@ pub async fn list_tasks(
 ) -> Result<Json<Tasks>, Fault> {
     let (before, limit) = page_of(page.next.as_deref(), page.limit.as_deref())?;
     let rows = state.kernel.tasks(caller.scope(), page.open, before, limit).await?;
-    let next = page::next_of(&rows, limit, |row| row.received_at.0);
+    let next = page::next_of(&rows, limit, TaskRow::place);
     Ok(Json(Tasks { tasks: rows.into_iter().map(Into::into).collect(), next }))
 }
 

@@ -50,7 +50,7 @@ async fn story(world: &World) -> Submitted {
     message.priority = Some(Priority::Normal);
     let said = world.kernel.submit(message).await.expect("taken");
     eventually("the operation is closed, and everything is told", async || {
-        let mut all = world.kernel.operations(Scope::User(ann()), false, Micros(i64::MAX), 10).await.ok()?;
+        let mut all = world.kernel.operations(Scope::User(ann()), false, Micros(i64::MAX).into(), 10).await.ok()?;
         let closed = all.pop()?.closed_by?;
         let row = world.kernel.task(Scope::User(ann()), closed).await.ok()?;
         let is_told = world.kernel.store().outbox(10).await.ok()?.is_empty();

@@ -318,7 +318,7 @@ async fn there_is_load(two: &Two) {
 
 /// Stores a message as the door of another process does, which gets no further.
 async fn takes_in_and_dies(other: &dyn Store) -> TaskId {
-    let row = other.conversations(Scope::Operator, Micros(i64::MAX), 10).await.expect("rows").remove(0);
+    let row = other.conversations(Scope::Operator, Micros(i64::MAX).into(), 10).await.expect("rows").remove(0);
     let mut events = other.events(Scope::Operator, row.id, Seq(0), 1).await.expect("its log");
     let EventBody::Received(mut inbound) = events.remove(0).body else { panic!("no message") };
     let task = TaskId::from_uuid(uuid::Uuid::from_u128(7));

@@ -1,8 +1,11 @@
 //! What failed is kept, tried again, given up, or taken out by hand: each once, whoever dies in between.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use annie_actors::{KernelError, ManyLetters, Operation, Submission, Submitted};
@@ -69,6 +72,14 @@ async fn fail(world: &World, text: &str, class: Priority) -> Submitted {
 
 async fn letter(world: &World, said: &Submitted) -> LetterRow {
     world.kernel.letter(own(), said.task).await.expect("there is a letter").row
+}
+
+async fn retried(world: &World, task: TaskId) -> LetterRow {
+    eventually("the letter is tried again", async || {
+        let row = world.kernel.letter(own(), task).await.ok()?.row;
+        (row.state == LetterState::Retried).then_some(row)
+    })
+    .await
 }
 
 async fn until(world: &World, said: &Submitted, state: LetterState) -> LetterRow {
@@ -147,7 +158,7 @@ async fn what_keeps_failing_is_given_up_and_its_user_is_told_once() {
     let world = parts.start().await;
     let said = fail(&world, "call the bank", Priority::Normal).await;
     let all = eventually("the last try is given up", async || {
-        let all = world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX), 100).await.ok()?;
+        let all = world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX).into(), 100).await.ok()?;
         let is_over =
             all.first()?.state == LetterState::Archived && all.iter().all(|l| l.state != LetterState::Waiting);
         is_over.then_some(all)
@@ -244,18 +255,16 @@ async fn many_letters_are_counted_before_they_are_retried_or_discarded() {
     let done = world.kernel.retry_letters(wish(Priority::Normal, 2, true), "ann").await.expect("done");
     assert_eq!((done.matching, done.done, done.left, done.tasks.len()), (3, 2, 1, 2), "{done:?}");
     for task in done.tasks {
-        let ended = eventually("the retry ends", async || {
-            let row = world.kernel.task(own(), task).await.ok()?;
-            row.state.is_ended().then_some(row)
-        });
-        assert_eq!(ended.await.error, None);
+        let row = retried(&world, task).await;
+        assert_eq!(retry_of(&world, &row).await.error, None);
     }
     let foreign =
         ManyLetters { scope: Scope::User(UserId::new("bob").expect("a user id")), ..wish(Priority::Low, 9, true) };
     assert_eq!(world.kernel.discard_letters(foreign, "bob").await.expect("none").matching, 0);
     let discarded = world.kernel.discard_letters(wish(Priority::Low, 100, true), "ann").await.expect("done");
     assert_eq!((discarded.matching, discarded.done, discarded.left), (1, 1, 0), "{discarded:?}");
-    let all = world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX), 100).await.expect("readable");
+    let all =
+        world.kernel.letters(own(), LetterFilter::default(), Micros(i64::MAX).into(), 100).await.expect("readable");
     let states = |state| all.iter().filter(|row| row.state == state).count();
     use LetterState::{Discarded, Retried, Waiting};
     assert_eq!((states(Retried), states(Discarded), states(Waiting)), (2, 1, 1));
@@ -271,10 +280,55 @@ async fn retries_of_many_letters_that_fail_are_dead_letters_again() {
     let done = world.kernel.retry_letters(wish, "ann").await.expect("done");
     assert_eq!(done.done, 1, "{done:?}");
     eventually("the failed retry waits again", async || {
-        let row = world.kernel.letter(own(), done.tasks[0]).await.ok()?.row;
+        let retry = world.kernel.letter(own(), done.tasks[0]).await.ok()?.row.retried_by?;
+        let row = world.kernel.letter(own(), retry).await.ok()?.row;
         (row.state == LetterState::Waiting).then_some(())
     })
     .await;
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
+async fn bulk_retry_of_more_letters_than_the_queue_takes_retries_all_and_leaves_room_for_their_user() {
+    let model = ScriptedModel::new(|_, _| Ok(says("Done."))).taking(Duration::from_millis(20));
+    let mut parts = WorldParts::with_model(Arc::new(model));
+    parts.slots = 1;
+    parts.limits.mode = Mode::SingleLoop;
+    let dead = (0..12).map(|n| {
+        let (id, at) = (uuid::Uuid::from_u128(n + 1), Micros(1_000));
+        let letter = Letter { tried: Vec::new(), since: parts.env.now(), retry_at: None };
+        let (code, text) = ("model_unavailable".to_owned(), "Sorry.".to_owned());
+        let failed = EventBody::Failed { code, text, detail: String::new(), letter: Some(letter) };
+        let said = Inbound { client_id: n.to_string(), text: "Report".to_owned(), ..Inbound::default() };
+        let (task, agent) = (TaskId::from_uuid(id), AgentId::orchestrator);
+        let events = [EventBody::Received(said), failed].map(|body| NewEvent { at, task, agent: agent(), body });
+        Append {
+            conversation: ConversationId::from_uuid(id),
+            user: ann(),
+            fence: Fence::Inbox,
+            events: events.to_vec(),
+        }
+    });
+    for stored in parts.store.commit(dead.collect()).await {
+        stored.expect("stored");
+    }
+    let world = parts.start().await;
+    let wish = ManyLetters { scope: own(), filter: LetterFilter::default(), limit: 100, is_confirmed: true };
+    let done = world.kernel.retry_letters(wish.clone(), "ann").await.expect("done");
+    assert_eq!((done.matching, done.done, done.left, &done.stopped), (12, 12, 0, &None), "{done:?}");
+    let again = world.kernel.retry_letters(wish, "ann").await.expect("done");
+    assert_eq!((again.matching, again.done), (0, 0), "what is due already is not meant: {again:?}");
+    for _ in 0..2 {
+        let mut message = Submission::new(ann(), "test", "hello");
+        message.priority = Some(Priority::High);
+        world.kernel.submit(message).await.expect("the user's own message has a place");
+    }
+    kill_keeper(&world).await;
+    for task in done.tasks {
+        let row = retried(&world, task).await;
+        let retry = retry_of(&world, &row).await;
+        assert_eq!((retry.priority, retry.error), (Priority::Background, None));
+    }
     world.kernel.stop().await;
 }
 
@@ -326,7 +380,7 @@ async fn letters_that_cannot_be_sent_now_do_not_stand_in_the_way_of_others() {
     .await;
     let waiting = world
         .kernel
-        .letters(Scope::User(bob), LetterFilter::in_state(LetterState::Waiting), Micros(i64::MAX), 500)
+        .letters(Scope::User(bob), LetterFilter::in_state(LetterState::Waiting), Micros(i64::MAX).into(), 500)
         .await;
     assert!(waiting.expect("readable").len() > 100, "they wait for a place");
     world.kernel.stop().await;

@@ -98,7 +98,7 @@ async fn thousands_of_tasks_of_a_hundred_users_all_end_in_order_though_the_sched
     let (refused, ()) = tokio::join!(sending, killing);
     for who in &users {
         eventually("everything of a user has ended", async || {
-            let open = world.kernel.tasks(Scope::User(who.clone()), true, world.kernel.now(), 10).await.ok()?;
+            let open = world.kernel.tasks(Scope::User(who.clone()), true, world.kernel.now().into(), 10).await.ok()?;
             open.is_empty().then_some(())
         })
         .await;

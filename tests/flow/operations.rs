@@ -54,7 +54,7 @@ fn parts(ms: i64) -> (WorldParts, Arc<TestClock>) {
 async fn start(world: &World) -> (annie_actors::Submitted, OperationRow) {
     let said = world.say("order coffee").await;
     assert!(world.answer(&said).await.contains("The coffee is ordered."), "the turn does not wait for it");
-    let row = world.kernel.operations(own(), false, Micros(i64::MAX), 10).await.expect("readable").pop();
+    let row = world.kernel.operations(own(), false, Micros(i64::MAX).into(), 10).await.expect("readable").pop();
     let row = row.expect("it is kept");
     assert_eq!((row.conversation, row.task, row.skill.as_str()), (said.conversation, said.task, "test.put"));
     (said, row)
@@ -96,7 +96,7 @@ async fn a_result_that_comes_days_and_a_restart_later_is_told_in_its_conversatio
     assert!(matches!(&other, Err(KernelError::Stale(why)) if why.contains("another result")), "{other:?}");
     assert_eq!(resumptions(&world.log(said.conversation).await), 1);
     assert_eq!(world.kernel.operation(own(), id).await.expect("kept").closed_by, Some(came.task));
-    assert!(world.kernel.operations(own(), true, Micros(i64::MAX), 10).await.expect("readable").is_empty());
+    assert!(world.kernel.operations(own(), true, Micros(i64::MAX).into(), 10).await.expect("readable").is_empty());
     assert!(matches!(world.kernel.operation_key(&ann(), id).await, Err(KernelError::Stale(_))));
     check_log(&world.log(said.conversation).await);
     world.kernel.stop().await;
@@ -202,7 +202,7 @@ async fn the_result_of_a_run_that_was_killed_before_it_could_say_that_it_takes_l
     let world = parts.start().await;
     let answer = world.answer(&said).await;
     assert!(answer.contains("not known whether it took effect"), "{answer}");
-    assert_eq!(world.kernel.operations(own(), false, Micros(i64::MAX), 10).await.expect("readable"), []);
+    assert_eq!(world.kernel.operations(own(), false, Micros(i64::MAX).into(), 10).await.expect("readable"), []);
     let came = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("taken");
     assert!(world.answer(&came).await.contains("Delivered."));
     let again = world.kernel.finish_operation(id, &key, result("Delivered.")).await.expect("acknowledged again");

@@ -35,7 +35,7 @@ async fn a_message_whose_commit_lost_its_reply_comes_to_its_end_though_nobody_se
     let world = parts.start().await;
     world.kernel.submit(Submission::new(ann(), "test", "hello")).await.expect_err("its reply is lost");
     eventually("it is answered", async || {
-        let tasks = data.tasks(Scope::Operator, false, Micros(i64::MAX), 10).await.ok()?;
+        let tasks = data.tasks(Scope::Operator, false, Micros(i64::MAX).into(), 10).await.ok()?;
         tasks.first().filter(|task| task.state.is_ended()).cloned()
     })
     .await;
@@ -67,7 +67,7 @@ async fn a_message_that_its_engine_has_not_heard_of_can_be_cancelled() {
     state.store(ARMED, SeqCst);
     let second = Submission::new(ann(), "test", "second").within(first.conversation);
     world.kernel.submit(second).await.expect_err("its reply is lost");
-    let open = data.tasks(Scope::Operator, true, Micros(i64::MAX), 10).await.expect("readable");
+    let open = data.tasks(Scope::Operator, true, Micros(i64::MAX).into(), 10).await.expect("readable");
     let second = open.iter().find(|task| task.id != first.task).expect("it is stored").id;
     assert!(world.kernel.cancel(Scope::User(ann()), second, "ann").await.expect("it is there"), "it is not too late");
     let end = world.final_of(first.conversation, second).await;

@@ -216,7 +216,7 @@ async fn end(town: &Arc<Town>) {
         }
         // What users hold back they let go on at last.
         if waited_ms % 10_000 == 0 {
-            let held = now(town.data.tasks(Scope::Operator, true, Micros(i64::MAX), 500));
+            let held = now(town.data.tasks(Scope::Operator, true, Micros(i64::MAX).into(), 500));
             for row in held.into_iter().filter(|row| row.state == TaskState::Suspended) {
                 let kernel = town.process().await.kernel;
                 let _ = kernel.control(Scope::Operator, row.id, annie_actors::Control::Continue, "the end").await;
@@ -239,13 +239,13 @@ async fn end(town: &Arc<Town>) {
 /// What has no end yet.
 fn what_is_open(town: &Town) -> Vec<String> {
     let never = Micros(i64::MAX);
-    let tasks = now(town.data.tasks(Scope::Operator, true, never, 500));
+    let tasks = now(town.data.tasks(Scope::Operator, true, never.into(), 500));
     let mut open: Vec<String> = tasks.iter().map(|t| format!("{} {} {:?}", t.id, t.state, t.title)).collect();
     let letters = now(town.data.letters_waiting());
     if letters.count > 0 {
         open.push(format!("dead letters: {letters:?}"));
     }
-    let operations = now(town.data.operations(Scope::Operator, true, never, 500));
+    let operations = now(town.data.operations(Scope::Operator, true, never.into(), 500));
     open.extend(operations.iter().map(|o| format!("operation {} until {}", o.id, o.expires_at)));
     open.extend(now(town.data.outbox(500)).iter().map(|word| format!("undelivered: {word:?}")));
     // A result may come of which nobody here knows that it is awaited: its receipt died with a process.
@@ -346,7 +346,7 @@ fn report(town: &Town, steps: Vec<Step>) -> Report {
 }
 
 fn conversations(town: &Town) -> Vec<ConversationId> {
-    let rows = now(town.data.conversations(Scope::Operator, Micros(i64::MAX), 10_000));
+    let rows = now(town.data.conversations(Scope::Operator, Micros(i64::MAX).into(), 10_000));
     let mut ids: Vec<_> = rows.into_iter().map(|row| row.id).collect();
     ids.sort();
     ids

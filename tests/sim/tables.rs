@@ -71,7 +71,7 @@ impl Said {
 fn check_tasks(town: &Town) {
     let ever = Micros(i64::MAX);
     let mut said: BTreeMap<TaskId, Said> = BTreeMap::new();
-    for conversation in now(town.data.conversations(Scope::Operator, ever, 10_000)) {
+    for conversation in now(town.data.conversations(Scope::Operator, ever.into(), 10_000)) {
         for event in now(town.data.events(Scope::Operator, conversation.id, Seq(0), u32::MAX)) {
             if let EventBody::Received(inbound) = &event.body {
                 let (priority, not_before) = (inbound.priority, inbound.not_before);
@@ -83,7 +83,7 @@ fn check_tasks(town: &Town) {
             }
         }
     }
-    for row in now(town.data.tasks(Scope::Operator, false, ever, 10_000)) {
+    for row in now(town.data.tasks(Scope::Operator, false, ever.into(), 10_000)) {
         let is = Said {
             state: row.state,
             priority: row.priority,
@@ -104,17 +104,19 @@ fn check_tasks(town: &Town) {
 
 fn all(town: &Town) -> Vec<String> {
     let (data, ever) = (&town.data, Micros(i64::MAX));
-    let tasks = now(data.tasks(Scope::Operator, false, ever, 10_000));
+    let tasks = now(data.tasks(Scope::Operator, false, ever.into(), 10_000));
     let mut rows: Vec<String> = Vec::new();
     for task in &tasks {
         rows.extend(now(data.intents(task.id)).iter().map(|intent| format!("{intent:?}")));
     }
     rows.extend(tasks.iter().map(|task| format!("{task:?}")));
-    rows.extend(now(data.conversations(Scope::Operator, ever, 10_000)).iter().map(|row| format!("{row:?}")));
+    rows.extend(now(data.conversations(Scope::Operator, ever.into(), 10_000)).iter().map(|row| format!("{row:?}")));
     rows.extend(
-        now(data.letters(Scope::Operator, LetterFilter::default(), ever, 10_000)).iter().map(|row| format!("{row:?}")),
+        now(data.letters(Scope::Operator, LetterFilter::default(), ever.into(), 10_000))
+            .iter()
+            .map(|row| format!("{row:?}")),
     );
-    rows.extend(now(data.operations(Scope::Operator, false, ever, 10_000)).iter().map(|row| format!("{row:?}")));
+    rows.extend(now(data.operations(Scope::Operator, false, ever.into(), 10_000)).iter().map(|row| format!("{row:?}")));
     rows.extend(now(data.outbox(10_000)).iter().map(|row| format!("{row:?}")));
     for n in 0..USERS.len() {
         for step in 0..40 {

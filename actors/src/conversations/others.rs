@@ -9,8 +9,7 @@ use std::{
 use annie_core::{
     event::Scope,
     ids::{ConversationId, Incarnation, NodeIncarnation, Seq, UserId},
-    ports::{ConversationRow, Store, StoreError},
-    time::Micros,
+    ports::{Before, ConversationRow, Store, StoreError},
 };
 
 use super::{
@@ -212,7 +211,7 @@ pub(super) async fn back(
 }
 
 pub(super) async fn newest(store: &dyn Store) -> Result<Vec<ConversationRow>, StoreError> {
-    store.conversations(Scope::Operator, Micros(i64::MAX), NEWEST_MAX).await
+    store.conversations(Scope::Operator, Before::NEWEST, NEWEST_MAX).await
 }
 
 /// Listens for what other processes store. The pause makes one hint of many.

@@ -6,13 +6,12 @@ use annie_core::{
     event::{Event, EventBody, Priority, Scope},
     ids::TaskId,
     letter::LetterState,
-    ports::{LetterFilter, LetterRow},
-    time::Micros,
+    ports::{Before, LetterFilter, LetterRow},
 };
 use serde::Serialize;
 
 use super::{Kernel, KernelError, PAGE_MAX, Submitted};
-use crate::letters::{again, each_event, message_of, move_to, tried};
+use crate::letters::{again, each_event, make_due, message_of, move_to, tried};
 
 /// Events of a failed task that are shown.
 const EVENTS_MAX: usize = 500;
@@ -42,11 +41,11 @@ pub struct ManyDone {
     pub matching: u64,
     /// How many it was done with.
     pub done: u32,
-    /// How many are left.
+    /// How many are left that it was not done with.
     pub left: u64,
     /// Why it ended before its limit.
     pub stopped: Option<String>,
-    /// The tasks that try again.
+    /// The failed tasks that are tried again.
     pub tasks: Vec<TaskId>,
 }
 
@@ -64,7 +63,7 @@ pub struct LetterDetail {
 }
 
 impl Kernel {
-    /// The dead letters that are meant, newest first, from an instant on backwards.
+    /// The dead letters that are meant, newest first.
     ///
     /// # Errors
     /// If the store fails.
@@ -72,7 +71,7 @@ impl Kernel {
         &self,
         scope: Scope,
         filter: LetterFilter,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Result<Vec<LetterRow>, KernelError> {
         Ok(self.wiring.store.letters(scope, filter, before, limit.clamp(1, PAGE_MAX)).await?)
@@ -86,21 +85,22 @@ impl Kernel {
         Ok(self.wiring.store.count_letters(scope, filter).await?)
     }
 
-    /// Tries the newest of the waiting letters that are meant again now, as a person does with one. It stops where the queue
-    /// takes no more: what was not tried still waits.
+    /// Makes the newest of the waiting letters that are meant due. The keeper of the letters sends them as there are places, in
+    /// class BACKGROUND, so that they neither stop at a limit of the queue nor keep their user's own messages out. Letters that
+    /// are due already are not meant.
     ///
     /// # Errors
     /// If they cannot be read.
     pub async fn retry_letters(&self, wish: ManyLetters, by: &str) -> Result<ManyDone, KernelError> {
+        let now = self.wiring.env.now();
+        let wish = ManyLetters { filter: LetterFilter { not_due_at: Some(now), ..wish.filter }, ..wish };
         let mut done = ManyDone::default();
         for row in self.many(&wish, &mut done).await? {
-            match self.retry_letter(wish.scope.clone(), row.task, by).await {
-                Ok(submitted) => {
+            match make_due(&self.wiring, &row, now, by).await {
+                Ok(()) => {
                     done.done += 1;
-                    done.tasks.push(submitted.task);
+                    done.tasks.push(row.task);
                 }
-                // It was moved by somebody else meanwhile.
-                Err(KernelError::Stale(_) | KernelError::NotFound(_)) => {}
                 Err(error) => {
                     done.stopped = Some(error.to_string());
                     break;
@@ -137,7 +137,7 @@ impl Kernel {
             return Ok(Vec::new());
         }
         let limit = wish.limit.clamp(1, LETTERS_AT_ONCE_MAX);
-        self.letters(wish.scope.clone(), filter, Micros(i64::MAX), limit).await
+        self.letters(wish.scope.clone(), filter, Before::NEWEST, limit).await
     }
 
     async fn count_left(&self, wish: ManyLetters, done: ManyDone) -> Result<ManyDone, KernelError> {

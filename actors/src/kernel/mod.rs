@@ -16,7 +16,7 @@ use std::sync::Arc;
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Seq, TaskId},
-    ports::{Catalog, ConversationRow, Store, StoreError, TaskRow},
+    ports::{Before, Catalog, ConversationRow, Store, StoreError, TaskRow},
     queue::Refusal,
     time::Micros,
 };
@@ -145,14 +145,14 @@ impl Kernel {
         self.wiring.store.conversation(scope, id).await?.ok_or(KernelError::NotFound("conversation"))
     }
 
-    /// Conversations changed before an instant, newest first; those of stateless calls only if asked for.
+    /// Conversations by the time of their last change, newest first; those of stateless calls only if asked for.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
         with_stateless: bool,
     ) -> Result<Vec<ConversationRow>, KernelError> {
@@ -186,7 +186,7 @@ impl Kernel {
         self.wiring.store.task(scope, id).await?.ok_or(KernelError::NotFound("task"))
     }
 
-    /// Tasks received before an instant, newest first; only those not ended if `open`.
+    /// Tasks by the time at which they were received, newest first; only those not ended if `open`.
     ///
     /// # Errors
     /// If the store fails.
@@ -194,7 +194,7 @@ impl Kernel {
         &self,
         scope: Scope,
         open: bool,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Result<Vec<TaskRow>, KernelError> {
         Ok(self.wiring.store.tasks(scope, open, before, limit.clamp(1, PAGE_MAX)).await?)

@@ -1,12 +1,10 @@
 //! Long-running operations as doors see them (S3 6.5): what is awaited, the key of one, and the result that comes.
 
-use std::collections::HashSet;
-
 use annie_core::{
     event::Scope,
     ids::{OperationId, UserId},
     outcome::Outcome,
-    ports::{IntentRow, IntentState, OperationGrant, OperationRow, TaskRow},
+    ports::{Before, IntentRow, IntentState, OperationGrant, OperationRow, TaskRow},
     time::Micros,
 };
 use serde_json::Value;
@@ -126,23 +124,18 @@ impl Kernel {
 
     /// The run that may have started an operation, among those of the newest tasks.
     async fn run_of(&self, id: OperationId) -> Result<Option<(TaskRow, IntentRow)>, KernelError> {
-        let (mut before, mut seen) = (Micros(i64::MAX), HashSet::new());
-        while seen.len() < RUNS_TASKS_MAX {
+        let (mut before, mut seen) = (Before::NEWEST, 0);
+        while seen < RUNS_TASKS_MAX {
             let page = self.wiring.store.tasks(Scope::Operator, false, before, PAGE_MAX).await?;
-            let known = seen.len();
-            let oldest = page.last().map_or(before, |task| task.received_at);
-            let is_last = page.len() < PAGE_MAX as usize;
-            for task in page.into_iter().filter(|task| seen.insert(task.id) && task.started_at.is_some()) {
+            let Some(last) = page.last() else { break };
+            before = last.place();
+            seen += page.len();
+            for task in page.into_iter().filter(|task| task.started_at.is_some()) {
                 let intents = self.wiring.store.intents(task.id).await?;
                 if let Some(intent) = intents.into_iter().find(|i| OperationId::for_intent(i.id) == id) {
                     return Ok(Some((task, intent)));
                 }
             }
-            if is_last {
-                break;
-            }
-            // Others of the same instant may be on the next page; a page of nothing but known ones is passed over.
-            before = if seen.len() > known { Micros(oldest.0.saturating_add(1)) } else { oldest };
         }
         Ok(None)
     }
@@ -155,7 +148,7 @@ impl Kernel {
         self.wiring.store.operation(scope, id).await?.ok_or(KernelError::NotFound("operation"))
     }
 
-    /// Operations started before an instant, newest first; only those that are awaited if `open`.
+    /// Operations by the time of their start, newest first; only those that are awaited if `open`.
     ///
     /// # Errors
     /// If the store fails.
@@ -163,7 +156,7 @@ impl Kernel {
         &self,
         scope: Scope,
         open: bool,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Result<Vec<OperationRow>, KernelError> {
         Ok(self.wiring.store.operations(scope, open, before, limit.clamp(1, PAGE_MAX)).await?)

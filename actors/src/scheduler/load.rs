@@ -10,7 +10,7 @@ use std::{
 use annie_core::{
     event::{Priority, Scope},
     ids::{TaskId, UserId},
-    ports::{Records, StoreError, TaskRow, TaskState},
+    ports::{Before, Records, StoreError, TaskRow, TaskState},
     queue::Waiting,
     time::Micros,
 };
@@ -59,7 +59,7 @@ pub(super) async fn look(
     let mut downtime = None;
     if let Some(booted_at) = booted_at {
         // The last trace of the process before is the last thing that it wrote.
-        let newest = records.conversations(Scope::Operator, booted_at, 1).await?;
+        let newest = records.conversations(Scope::Operator, booted_at.into(), 1).await?;
         let ms = newest.first().map_or(0, |row| booted_at.since_ms(row.updated_at));
         downtime = Some(Downtime { booted_at, ms });
     }
@@ -73,19 +73,15 @@ pub(super) async fn look(
 /// If the store fails.
 pub(crate) async fn open_tasks(records: &(impl Records + ?Sized), scope: Scope) -> Result<Vec<TaskRow>, StoreError> {
     let mut rows: Vec<TaskRow> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut before = Micros(i64::MAX);
+    let mut before = Before::NEWEST;
     loop {
         let page = records.tasks(scope.clone(), true, before, PAGE_ROWS).await?;
-        let is_last = page.len() < PAGE_ROWS as usize;
-        let oldest = page.last().map_or(before, |row| row.received_at);
-        let count = rows.len();
-        rows.extend(page.into_iter().filter(|row| seen.insert(row.id)));
-        if is_last {
-            return Ok(rows);
+        let next = page.last().filter(|_| page.len() >= PAGE_ROWS as usize).map(TaskRow::place);
+        rows.extend(page);
+        match next {
+            Some(next) => before = next,
+            None => return Ok(rows),
         }
-        // Others of the same instant may be on the next page; a page of nothing but known ones is passed over.
-        before = if rows.len() > count { Micros(oldest.0.saturating_add(1)) } else { oldest };
     }
 }
 

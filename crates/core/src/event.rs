@@ -521,6 +521,11 @@ pub enum EventBody {
         /// What the user is told.
         text: String,
     },
+    /// A dead letter is to be tried again as soon as there is a place for it.
+    LetterDue {
+        /// Who asked for it.
+        by: String,
+    },
     /// A dead letter was taken out of the list, or put aside for good.
     LetterMoved {
         /// What it is now.
@@ -654,6 +659,7 @@ impl EventBody {
             Self::Deferred { .. } => "deferred",
             Self::Retried { .. } => "retried",
             Self::Ordered { .. } => "ordered",
+            Self::LetterDue { .. } => "letter_due",
             Self::LetterMoved { .. } => "letter_moved",
             Self::Answered { .. } => "answered",
             Self::Failed { .. } => "failed",

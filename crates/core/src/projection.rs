@@ -127,6 +127,13 @@ pub enum Change {
         /// When.
         at: Micros,
     },
+    /// A dead letter is to be tried again, if it still waits.
+    LetterDue {
+        /// The task that failed.
+        task: TaskId,
+        /// From when on.
+        at: Micros,
+    },
     /// A dead letter moves on, if it still waits.
     LetterMoved {
         /// The task that failed.
@@ -216,6 +223,7 @@ pub fn changes(event: &NewEvent) -> Vec<Change> {
         EventBody::Continued { .. } => vec![Change::TaskHeld { task, held: false, at }],
         EventBody::Reprioritised { priority, .. } => vec![Change::TaskReprioritised { task, priority: *priority }],
         EventBody::Deferred { until, .. } => vec![Change::TaskDeferred { task, until: *until }],
+        EventBody::LetterDue { .. } => vec![Change::LetterDue { task, at }],
         EventBody::LetterMoved { state, .. } => {
             let moved = Change::LetterMoved { task, state: *state, retry: None, at };
             // Who was told that it is tried again is told that it is not.

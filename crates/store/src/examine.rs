@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, Seq, TaskId},
-    ports::{ConversationRow, LetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
-    time::Micros,
+    ports::{Before, ConversationRow, LetterFilter, Records, Snapshot, Store, StoreError, StoreErrorKind},
     turn::{Conversation, STATE_VERSION},
 };
 use serde::Serialize;
@@ -22,7 +21,7 @@ const ROWS_MAX: u32 = i32::MAX as u32;
 /// Events that cannot be read and are named; beyond that it is the database that cannot be read.
 const UNREADABLE_MAX: usize = 1_000;
 /// Later than everything.
-const FAR: Micros = Micros(i64::MAX);
+const FAR: Before = Before::NEWEST;
 
 /// What an examination found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -138,6 +138,9 @@ pub enum DeadLetters {
     Show {
         /// The task that failed
         task: TaskId,
+        /// Whose it is; the key must be allowed to speak for others
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
     },
     /// Try one again now, or many waiting ones
     Retry(OneOrManyLetters),
@@ -170,8 +173,8 @@ pub struct LetterFilterArgs {
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)
     .args(["task", "all", "error", "class", "user", "older_than", "newer_than"])))]
 pub struct OneOrManyLetters {
-    /// The task that failed
-    #[arg(conflicts_with_all = ["all", "error", "class", "user", "older_than", "newer_than", "limit", "yes", "dry_run"])]
+    /// The task that failed; with --user, another user's
+    #[arg(conflicts_with_all = ["all", "error", "class", "older_than", "newer_than", "limit", "yes", "dry_run"])]
     pub task: Option<TaskId>,
     /// All that wait, or of them those that the other flags take
     #[arg(long)]

@@ -47,7 +47,7 @@ fn repeats(response: &Response) -> (u16, Option<&str>, bool) {
 /// How many events of all conversations are like this.
 async fn count(server: &Server, is_meant: impl Fn(&EventBody) -> bool) -> usize {
     let kernel = &server.state.kernel;
-    let all = kernel.conversations(Scope::Operator, Micros(i64::MAX), 100, true).await.unwrap();
+    let all = kernel.conversations(Scope::Operator, Micros(i64::MAX).into(), 100, true).await.unwrap();
     let mut found = 0;
     for row in all {
         let log = kernel.events(Scope::Operator, row.id, Seq(0), 500).await.unwrap();

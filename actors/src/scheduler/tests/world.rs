@@ -9,7 +9,9 @@ use annie_core::{
     breaker::BreakerLimits,
     event::{Priority, Scope},
     ids::{ConversationId, TaskId, UserId},
-    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, StoreErrorKind, TaskRow, TaskState},
+    ports::{
+        Before, ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, StoreErrorKind, TaskRow, TaskState,
+    },
     queue::{QueueLimits, Refusal, WorkKey},
     route::{BackendFacts, RateWindow},
     time::Micros,
@@ -52,15 +54,21 @@ impl Records for Table {
         Box::pin(async { Ok(None) })
     }
 
-    fn conversations(&self, _: Scope, before: Micros, _: u32) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
-        let found = self.conversations.lock().iter().filter(|row| row.updated_at < before).cloned().collect();
+    fn conversations(&self, _: Scope, before: Before, _: u32) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
+        let found = self
+            .conversations
+            .lock()
+            .iter()
+            .filter(|row| before.takes(row.updated_at, row.id.uuid()))
+            .cloned()
+            .collect();
         Box::pin(async { Ok(found) })
     }
 
     fn listed_conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
         self.conversations(scope, before, limit)
@@ -71,7 +79,7 @@ impl Records for Table {
         Box::pin(async { Ok(found) })
     }
 
-    fn tasks(&self, _: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
+    fn tasks(&self, _: Scope, open: bool, before: Before, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
         Box::pin(async move {
             let shut = self.is_shut.lock().clone();
             if let Some(mut shut) = shut {
@@ -81,7 +89,7 @@ impl Records for Table {
             if self.failures.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)).is_ok() {
                 return Err(StoreError { kind: StoreErrorKind::Unavailable, what: "reading", detail: "away".into() });
             }
-            let fits = |row: &&TaskRow| row.received_at < before && !(open && row.state.is_ended());
+            let fits = |row: &&TaskRow| before.takes(row.received_at, row.id.uuid()) && !(open && row.state.is_ended());
             let mut rows: Vec<TaskRow> = self.rows.lock().iter().filter(fits).cloned().collect();
             rows.sort_by_key(|row| std::cmp::Reverse((row.received_at, row.id)));
             rows.truncate(limit as usize);

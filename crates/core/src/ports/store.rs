@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fut, Letters, Operations, Outbox};
+use super::{Before, Fut, Letters, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
@@ -375,11 +375,11 @@ pub trait Records: Send + Sync {
     /// A conversation, if the scope sees it.
     fn conversation(&self, scope: Scope, id: ConversationId) -> Fut<'_, Result<Option<ConversationRow>, StoreError>>;
 
-    /// Conversations changed before an instant.
+    /// Conversations by the time of their last change.
     fn conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
 
@@ -387,15 +387,15 @@ pub trait Records: Send + Sync {
     fn listed_conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>>;
 
     /// A task, if the scope sees it.
     fn task(&self, scope: Scope, id: TaskId) -> Fut<'_, Result<Option<TaskRow>, StoreError>>;
 
-    /// Tasks received before an instant; only those not ended if `open`.
-    fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>>;
+    /// Tasks by the time at which they were received; only those not ended if `open`.
+    fn tasks(&self, scope: Scope, open: bool, before: Before, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>>;
 
     /// The message of a user with this client id.
     fn message(&self, user: UserId, client_id: String) -> Fut<'_, Result<Option<MessageRow>, StoreError>>;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fut, StoreError, TaskState};
+use super::{Before, Fut, StoreError, TaskState};
 use crate::{
     event::{Priority, Scope},
     ids::{ConversationId, IntentId, OperationId, OutboxId, TaskId, UserId},
@@ -57,6 +57,8 @@ pub struct LetterFilter {
     pub failed_from: Option<Micros>,
     /// That failed before this instant.
     pub failed_before: Option<Micros>,
+    /// That are not to be tried again by themselves at this instant.
+    pub not_due_at: Option<Micros>,
 }
 
 impl LetterFilter {
@@ -74,6 +76,7 @@ impl LetterFilter {
             && self.class.is_none_or(|class| class == row.priority)
             && self.failed_from.is_none_or(|from| row.failed_at >= from)
             && self.failed_before.is_none_or(|before| row.failed_at < before)
+            && self.not_due_at.is_none_or(|now| row.letter.retry_at.is_none_or(|at| at > now))
     }
 }
 
@@ -82,12 +85,12 @@ pub trait Letters: Send + Sync {
     /// One, if the scope sees it.
     fn letter(&self, scope: Scope, task: TaskId) -> Fut<'_, Result<Option<LetterRow>, StoreError>>;
 
-    /// Those that are meant, from an instant on backwards: `before` is where the page begins.
+    /// Those that are meant, by the time of their failure.
     fn letters(
         &self,
         scope: Scope,
         filter: LetterFilter,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>>;
 
@@ -150,12 +153,12 @@ pub trait Operations: Send + Sync {
     /// One, if the scope sees it.
     fn operation(&self, scope: Scope, id: OperationId) -> Fut<'_, Result<Option<OperationRow>, StoreError>>;
 
-    /// Those started before an instant; only those that are awaited if `open`.
+    /// Those by the time of their start; only those that are awaited if `open`.
     fn operations(
         &self,
         scope: Scope,
         open: bool,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>>;
 

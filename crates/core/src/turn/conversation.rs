@@ -577,6 +577,7 @@ fn is_recorded_by_the_engine(agent: &AgentId, body: &EventBody) -> bool {
     match body {
         EventBody::Received(_)
         | EventBody::Decided { .. }
+        | EventBody::LetterDue { .. }
         | EventBody::LetterMoved { .. }
         | EventBody::RoundBegan { .. }
         | EventBody::RoundNotBegun { .. }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 /// All kinds. Does not compile when one is added, until it stands here and so must have a file.
-const fn kinds(body: &EventBody) -> [&'static str; 27] {
+const fn kinds(body: &EventBody) -> [&'static str; 28] {
     match body {
         EventBody::Received(_)
         | EventBody::Joined { .. }
@@ -46,6 +46,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 27] {
         | EventBody::Deferred { .. }
         | EventBody::Retried { .. }
         | EventBody::Ordered { .. }
+        | EventBody::LetterDue { .. }
         | EventBody::LetterMoved { .. }
         | EventBody::Answered { .. }
         | EventBody::Failed { .. }
@@ -73,6 +74,7 @@ const fn kinds(body: &EventBody) -> [&'static str; 27] {
             "deferred",
             "retried",
             "ordered",
+            "letter_due",
             "letter_moved",
             "answered",
             "failed",

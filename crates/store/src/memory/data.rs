@@ -170,6 +170,7 @@ impl Data {
                 self.change_task(id, *task, |row| row.not_before = Some(*until));
             }
             Change::LetterPut { .. }
+            | Change::LetterDue { .. }
             | Change::LetterMoved { .. }
             | Change::OperationOpened { .. }
             | Change::OperationClosed { .. } => self.project_work(id, user, change),

@@ -5,8 +5,7 @@ use std::cmp::Reverse;
 use annie_core::{
     event::Scope,
     ids::{ConversationId, TaskId, UserId},
-    ports::{ConversationRow, Fut, IntentRow, IntentState, MessageRow, Records, StoreError, TaskRow},
-    time::Micros,
+    ports::{Before, ConversationRow, Fut, IntentRow, IntentState, MessageRow, Records, StoreError, TaskRow},
 };
 
 use super::MemoryStore;
@@ -21,11 +20,14 @@ impl Records for MemoryStore {
     fn conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
         Box::pin(self.read("conversations", move |data| {
-            let seen = data.conversations.iter().filter(|(_, c)| scope.sees(&c.user) && c.updated_at < before);
+            let seen = data
+                .conversations
+                .iter()
+                .filter(|(id, c)| scope.sees(&c.user) && before.takes(c.updated_at, id.uuid()));
             let mut rows: Vec<_> = seen.map(|(id, c)| c.row(*id)).collect();
             rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
             rows.truncate(limit as usize);
@@ -36,11 +38,14 @@ impl Records for MemoryStore {
     fn listed_conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
         Box::pin(self.read("conversations", move |data| {
-            let seen = data.conversations.iter().filter(|(_, c)| scope.sees(&c.user) && c.updated_at < before);
+            let seen = data
+                .conversations
+                .iter()
+                .filter(|(id, c)| scope.sees(&c.user) && before.takes(c.updated_at, id.uuid()));
             let mut rows: Vec<_> = seen.filter(|(_, c)| c.stateless != Some(true)).map(|(id, c)| c.row(*id)).collect();
             rows.sort_by_key(|row| Reverse((row.updated_at, row.id)));
             rows.truncate(limit as usize);
@@ -52,12 +57,14 @@ impl Records for MemoryStore {
         Box::pin(self.read("task", move |data| data.tasks.get(&id).filter(|t| scope.sees(&t.user)).cloned()))
     }
 
-    fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
+    fn tasks(&self, scope: Scope, open: bool, before: Before, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
         Box::pin(self.read("tasks", move |data| {
             let mut rows: Vec<_> = data
                 .tasks
                 .values()
-                .filter(|t| scope.sees(&t.user) && t.received_at < before && !(open && t.state.is_ended()))
+                .filter(|t| {
+                    scope.sees(&t.user) && before.takes(t.received_at, t.id.uuid()) && !(open && t.state.is_ended())
+                })
                 .cloned()
                 .collect();
             rows.sort_by_key(|row| Reverse((row.received_at, row.id)));

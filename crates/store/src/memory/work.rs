@@ -6,7 +6,7 @@ use annie_core::{
     event::Scope,
     ids::{ConversationId, OperationId, TaskId, UserId},
     letter::LetterState,
-    ports::{Fut, LetterFilter, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
+    ports::{Before, Fut, LetterFilter, LetterRow, Letters, LettersWaiting, OperationRow, Operations, StoreError},
     projection::Change,
     time::Micros,
 };
@@ -18,6 +18,11 @@ impl Data {
     pub fn project_work(&mut self, id: ConversationId, user: &UserId, change: &Change) {
         match change {
             Change::LetterPut { .. } => self.put_letter(id, user, change),
+            Change::LetterDue { task, at } => {
+                if let Some(kept) = self.letters.get_mut(task).filter(|kept| kept.conversation == id) {
+                    kept.letter.retry_at = Some(*at);
+                }
+            }
             Change::LetterMoved { task, state, retry, at } => {
                 let kept = self.letters.get_mut(task).filter(|kept| kept.conversation == id);
                 if let Some(kept) = kept.filter(|kept| kept.state == LetterState::Waiting) {
@@ -82,11 +87,14 @@ impl Letters for MemoryStore {
         &self,
         scope: Scope,
         filter: LetterFilter,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
         Box::pin(self.read("letters", move |data| {
-            let seen = data.letters.values().filter(|row| scope.sees(&row.user) && row.failed_at < before);
+            let seen = data
+                .letters
+                .values()
+                .filter(|row| scope.sees(&row.user) && before.takes(row.failed_at, row.task.uuid()));
             let mut rows: Vec<_> = seen.filter(|row| filter.takes(row)).cloned().collect();
             rows.sort_by_key(|row| Reverse((row.failed_at, row.task)));
             rows.truncate(limit as usize);
@@ -138,11 +146,14 @@ impl Operations for MemoryStore {
         &self,
         scope: Scope,
         open: bool,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
         Box::pin(self.read("operations", move |data| {
-            let seen = data.operations.values().filter(|row| scope.sees(&row.user) && row.opened_at < before);
+            let seen = data
+                .operations
+                .values()
+                .filter(|row| scope.sees(&row.user) && before.takes(row.opened_at, row.id.uuid()));
             let mut rows: Vec<_> = seen.filter(|row| !(open && row.closed_by.is_some())).cloned().collect();
             rows.sort_by_key(|row| Reverse((row.opened_at, row.id)));
             rows.truncate(limit as usize);

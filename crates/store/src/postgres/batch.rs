@@ -52,7 +52,7 @@ impl Plan {
     /// Guards and rows, those of a conversation that is not there after a guard that says so.
     pub fn of(rows: Vec<Row>) -> Self {
         let order = Order::of(&rows);
-        let mut stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>> = vec![BTreeMap::new(); 3];
+        let mut stages: Vec<BTreeMap<Part, Vec<Vec<Cell>>>> = vec![BTreeMap::new(); 4];
         let mut new = BTreeSet::new();
         for (kind, cells) in rows {
             let part = match kind {
@@ -92,6 +92,8 @@ struct Order {
     is_divided: bool,
     /// A letter moves that the batch puts.
     has_moved_letter: bool,
+    /// A letter becomes due that the batch puts or moves: one statement changes a row once.
+    has_due_letter: bool,
 }
 
 impl Order {
@@ -102,12 +104,14 @@ impl Order {
         };
         let tasks = ids(Kind::Task, 0);
         let letters = ids(Kind::Letter, 0);
+        let (moved, due) = (ids(Kind::LetterMove, 3), ids(Kind::LetterDue, 1));
         Self {
             is_divided: !tasks.is_disjoint(&ids(Kind::Move, 8))
                 || !tasks.is_disjoint(&letters)
                 || !ids(Kind::Plan, 0).is_disjoint(&ids(Kind::Run, 3))
                 || !ids(Kind::Operation, 0).is_disjoint(&ids(Kind::OperationEnd, 2)),
-            has_moved_letter: !letters.is_disjoint(&ids(Kind::LetterMove, 3)),
+            has_moved_letter: !letters.is_disjoint(&moved),
+            has_due_letter: !letters.is_disjoint(&due) || !moved.is_disjoint(&due),
         }
     }
 
@@ -115,6 +119,7 @@ impl Order {
         match kind {
             Kind::Letter | Kind::Move | Kind::Run | Kind::OperationEnd if self.is_divided => 1,
             Kind::LetterMove if self.has_moved_letter => 2,
+            Kind::LetterDue if self.has_due_letter => 3,
             _ => 0,
         }
     }
@@ -197,6 +202,7 @@ impl Part {
                 Kind::Run => "run",
                 Kind::Outbox => "word",
                 Kind::Operation => "operation",
+                Kind::LetterDue => "letter_due",
                 Kind::LetterMove => "letter_move",
                 Kind::OperationEnd => "operation_end",
             },
@@ -222,6 +228,7 @@ impl Part {
                 Kind::Run => &[Texts, Numbers, Numbers, Ids, Ids],
                 Kind::Outbox => &[Ids, Texts, Ids, Ids, Texts, Numbers],
                 Kind::Operation => &[Ids, Ids, Texts, Numbers, Ids, Ids, Texts, Numbers, Numbers],
+                Kind::LetterDue => &[Numbers, Ids, Ids, Numbers],
                 Kind::LetterMove => &[Texts, Ids, Numbers, Ids, Ids, Numbers],
                 Kind::OperationEnd => &[Ids, Numbers, Ids, Ids, Numbers],
             },
@@ -325,6 +332,12 @@ const fn written(kind: Kind) -> &'static str {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
              expires_at) SELECT new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i FROM {new} \
              WHERE (SELECT yes FROM agreed) ON CONFLICT DO NOTHING"
+        }
+        // The last of several counts. Whether the letter still waits does not, so that the order of dues and moves does not.
+        Kind::LetterDue => {
+            "UPDATE letters l SET retry_at = m.a FROM (SELECT DISTINCT ON (new.b) new.* \
+             FROM {new} JOIN letters k ON k.task_id = new.b AND k.conversation_id = new.c AND k.seq < new.d \
+             ORDER BY new.b, new.d DESC) m WHERE l.task_id = m.b AND (SELECT yes FROM agreed)"
         }
         // The first of several counts, if what it moves came before it.
         Kind::LetterMove => {

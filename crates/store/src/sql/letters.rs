@@ -4,7 +4,7 @@ use annie_core::{
     event::{Priority, Scope},
     ids::{ConversationId, TaskId},
     letter::{Letter, LetterState},
-    ports::{Fut, LetterFilter, LetterRow, Letters, LettersWaiting, StoreError},
+    ports::{Before, Fut, LetterFilter, LetterRow, Letters, LettersWaiting, StoreError},
     time::Micros,
 };
 
@@ -17,21 +17,23 @@ pub const LETTER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.titl
      FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE l.task_id = $1 AND ($2 IS NULL OR l.user_id = $2)";
 pub const LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, l.detail, \
      l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
-     FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) \
-     AND ($4 IS NULL OR l.code = $4) AND l.failed_at >= $5 AND ($6 IS NULL OR t.priority = $6) \
-     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
+     FROM letters l LEFT JOIN tasks t ON t.id = l.task_id WHERE (l.failed_at, l.task_id) < ($1, $2) AND ($4 IS NULL OR l.state = $4) \
+     AND ($5 IS NULL OR l.code = $5) AND l.failed_at >= $6 AND ($7 IS NULL OR t.priority = $7) \
+     AND (l.retry_at IS NULL OR l.retry_at > $8) \
+     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $3";
 pub const LETTERS_OF_USER: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
-     WHERE l.failed_at < $1 AND ($3 IS NULL OR l.state = $3) \
-     AND ($4 IS NULL OR l.code = $4) AND l.failed_at >= $5 AND ($6 IS NULL OR t.priority = $6) AND l.user_id = $7 \
-     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $2";
+     WHERE (l.failed_at, l.task_id) < ($1, $2) AND ($4 IS NULL OR l.state = $4) \
+     AND ($5 IS NULL OR l.code = $5) AND l.failed_at >= $6 AND ($7 IS NULL OR t.priority = $7) \
+     AND (l.retry_at IS NULL OR l.retry_at > $8) AND l.user_id = $9 \
+     ORDER BY l.failed_at DESC, l.task_id DESC LIMIT $3";
 pub const COUNT_LETTERS: &str = "SELECT count(*) FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
-     AND ($5 IS NULL OR t.priority = $5)";
+     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6)";
 pub const COUNT_LETTERS_OF_USER: &str = "SELECT count(*) FROM letters l LEFT JOIN tasks t ON t.id = l.task_id \
      WHERE l.failed_at < $1 AND ($2 IS NULL OR l.state = $2) AND ($3 IS NULL OR l.code = $3) AND l.failed_at >= $4 \
-     AND ($5 IS NULL OR t.priority = $5) AND l.user_id = $6";
+     AND ($5 IS NULL OR t.priority = $5) AND (l.retry_at IS NULL OR l.retry_at > $6) AND l.user_id = $7";
 pub const DUE_LETTERS: &str = "SELECT l.task_id, l.user_id, l.conversation_id, t.title, t.priority, l.code, l.text, \
      l.detail, l.tried, l.since, l.retry_at, l.state, l.retried_by, l.failed_at, l.changed_at \
      FROM (SELECT task_id FROM letters WHERE state = 'waiting' AND retry_at IS NOT NULL AND retry_at <= $1 \
@@ -52,10 +54,11 @@ impl<D: Database> Letters for SqlStore<D> {
         &self,
         scope: Scope,
         filter: LetterFilter,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<LetterRow>, StoreError>> {
-        let mut bound: Vec<Cell> = vec![filter.failed_before.map_or(before, |at| at.min(before)).into(), limit.into()];
+        let before = filter.failed_before.map_or(before, |at| before.min(at.into()));
+        let mut bound: Vec<Cell> = vec![before.at.into(), before.id.into(), limit.into()];
         bound.extend(cells_of_filter(filter));
         let user = user_of(scope);
         let sql = if user.is_some() { LETTERS_OF_USER } else { LETTERS };
@@ -100,14 +103,15 @@ impl<D: Database> Letters for SqlStore<D> {
     }
 }
 
-/// State, code, earliest failure and class, as the questions bind them one after the other.
-fn cells_of_filter(filter: LetterFilter) -> [Cell; 4] {
-    let LetterFilter { state, code, class, failed_from, failed_before: _ } = filter;
+/// State, code, earliest failure, class and the time at which none is due, as the questions bind them one after the other.
+fn cells_of_filter(filter: LetterFilter) -> [Cell; 5] {
+    let LetterFilter { state, code, class, failed_from, failed_before: _, not_due_at } = filter;
     [
         Cell::maybe_word(state.map(LetterState::as_str)),
         Cell::maybe_text(code),
         failed_from.unwrap_or(Micros(i64::MIN)).into(),
         Cell::maybe_word(class.map(Priority::as_str)),
+        not_due_at.unwrap_or(Micros(i64::MIN)).into(),
     ]
 }
 

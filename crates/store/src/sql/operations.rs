@@ -3,7 +3,7 @@
 use annie_core::{
     event::Scope,
     ids::{ConversationId, IntentId, OperationId, TaskId},
-    ports::{Fut, OperationRow, Operations, StoreError},
+    ports::{Before, Fut, OperationRow, Operations, StoreError},
     time::Micros,
 };
 
@@ -12,11 +12,11 @@ use super::{Cell, Columns, Database, SqlStore, corrupt, user_of};
 pub const OPERATION: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, expires_at, \
      closed_by, closed_at FROM operations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
 pub const OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, expires_at, \
-     closed_by, closed_at FROM operations WHERE opened_at < $1 AND (NOT $3 OR closed_by IS NULL) \
-     ORDER BY opened_at DESC, id DESC LIMIT $2";
+     closed_by, closed_at FROM operations WHERE (opened_at, id) < ($1, $2) AND (NOT $4 OR closed_by IS NULL) \
+     ORDER BY opened_at DESC, id DESC LIMIT $3";
 pub const OPERATIONS_OF_USER: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
-     expires_at, closed_by, closed_at FROM operations WHERE opened_at < $1 AND (NOT $3 OR closed_by IS NULL) \
-     AND user_id = $4 ORDER BY opened_at DESC, id DESC LIMIT $2";
+     expires_at, closed_by, closed_at FROM operations WHERE (opened_at, id) < ($1, $2) AND (NOT $4 OR closed_by IS NULL) \
+     AND user_id = $5 ORDER BY opened_at DESC, id DESC LIMIT $3";
 pub const EXPIRING_OPERATIONS: &str = "SELECT id, user_id, conversation_id, task_id, intent_id, skill, opened_at, \
      expires_at, closed_by, closed_at FROM operations WHERE closed_by IS NULL AND expires_at <= $1 \
      ORDER BY expires_at, id LIMIT $2";
@@ -35,10 +35,10 @@ impl<D: Database> Operations for SqlStore<D> {
         &self,
         scope: Scope,
         open: bool,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<OperationRow>, StoreError>> {
-        let mut bound = vec![before.into(), limit.into(), open.into()];
+        let mut bound = vec![before.at.into(), before.id.into(), limit.into(), open.into()];
         let user = user_of(scope);
         let sql = if user.is_some() { OPERATIONS_OF_USER } else { OPERATIONS };
         bound.extend(user.map(Cell::Text));

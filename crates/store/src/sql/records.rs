@@ -3,8 +3,7 @@
 use annie_core::{
     event::Scope,
     ids::{ConversationId, IntentId, NodeIncarnation, TaskId, UserId},
-    ports::{ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
-    time::Micros,
+    ports::{Before, ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, TaskRow},
 };
 
 use super::{Cell, Columns, Database, SqlStore, user_of};
@@ -12,15 +11,15 @@ use super::{Cell, Columns, Database, SqlStore, user_of};
 const CONVERSATION: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
      FROM conversations WHERE id = $1 AND ($2 IS NULL OR user_id = $2)";
 const CONVERSATIONS: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE updated_at < $1 ORDER BY updated_at DESC, id DESC LIMIT $2";
+     FROM conversations WHERE (updated_at, id) < ($1, $2) ORDER BY updated_at DESC, id DESC LIMIT $3";
 const CONVERSATIONS_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE updated_at < $1 AND user_id = $3 ORDER BY updated_at DESC, id DESC LIMIT $2";
+     FROM conversations WHERE (updated_at, id) < ($1, $2) AND user_id = $4 ORDER BY updated_at DESC, id DESC LIMIT $3";
 
 const LISTED: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, stateless \
-     FROM conversations WHERE updated_at < $1 AND NOT stateless ORDER BY updated_at DESC, id DESC LIMIT $2";
+     FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless ORDER BY updated_at DESC, id DESC LIMIT $3";
 const LISTED_OF_USER: &str = "SELECT id, user_id, title, next_seq - 1, owner_epoch, owner_node, created_at, updated_at, \
-     stateless FROM conversations WHERE updated_at < $1 AND NOT stateless AND user_id = $3 \
-     ORDER BY updated_at DESC, id DESC LIMIT $2";
+     stateless FROM conversations WHERE (updated_at, id) < ($1, $2) AND NOT stateless AND user_id = $4 \
+     ORDER BY updated_at DESC, id DESC LIMIT $3";
 
 const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
@@ -28,17 +27,17 @@ const TASK: &str = "SELECT id, user_id, conversation_id, state, priority, source
 const MESSAGE: &str = "SELECT id, conversation_id, seq, text_sha256 FROM tasks WHERE user_id = $1 AND client_id = $2";
 const TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, not_before, \
      after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
-     WHERE received_at < $1 ORDER BY received_at DESC, id DESC LIMIT $2";
+     WHERE (received_at, id) < ($1, $2) ORDER BY received_at DESC, id DESC LIMIT $3";
 const TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
      not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
-     WHERE received_at < $1 AND user_id = $3 ORDER BY received_at DESC, id DESC LIMIT $2";
+     WHERE (received_at, id) < ($1, $2) AND user_id = $4 ORDER BY received_at DESC, id DESC LIMIT $3";
 pub const OPEN_TASKS: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
      not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
-     WHERE received_at < $1 AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $2";
+     WHERE (received_at, id) < ($1, $2) AND state IN ('queued', 'running', 'suspended') ORDER BY received_at DESC, id DESC LIMIT $3";
 const OPEN_TASKS_OF_USER: &str = "SELECT id, user_id, conversation_id, state, priority, source, title, received_at, \
      not_before, after_ids, is_order, is_steer, joins, held_at, started_at, ended_at, error FROM tasks \
-     WHERE received_at < $1 AND user_id = $3 AND state IN ('queued', 'running', 'suspended') \
-     ORDER BY received_at DESC, id DESC LIMIT $2";
+     WHERE (received_at, id) < ($1, $2) AND user_id = $4 AND state IN ('queued', 'running', 'suspended') \
+     ORDER BY received_at DESC, id DESC LIMIT $3";
 
 const INTENTS: &str = "SELECT i.id, i.task_id, i.skill, i.effect, CASE WHEN i.state = 'started' AND \
      t.ended_at IS NOT NULL THEN 'unknown' ELSE i.state END AS state, i.attempts FROM intents i \
@@ -53,10 +52,10 @@ impl<D: Database> Records for SqlStore<D> {
     fn conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
-        let mut bound = vec![before.into(), limit.into()];
+        let mut bound = vec![before.at.into(), before.id.into(), limit.into()];
         let user = user_of(scope);
         let sql = if user.is_some() { CONVERSATIONS_OF_USER } else { CONVERSATIONS };
         bound.extend(user.map(Cell::Text));
@@ -66,10 +65,10 @@ impl<D: Database> Records for SqlStore<D> {
     fn listed_conversations(
         &self,
         scope: Scope,
-        before: Micros,
+        before: Before,
         limit: u32,
     ) -> Fut<'_, Result<Vec<ConversationRow>, StoreError>> {
-        let mut bound = vec![before.into(), limit.into()];
+        let mut bound = vec![before.at.into(), before.id.into(), limit.into()];
         let user = user_of(scope);
         let sql = if user.is_some() { LISTED_OF_USER } else { LISTED };
         bound.extend(user.map(Cell::Text));
@@ -81,8 +80,8 @@ impl<D: Database> Records for SqlStore<D> {
         Box::pin(self.one("reading a task", TASK, bound, task_of))
     }
 
-    fn tasks(&self, scope: Scope, open: bool, before: Micros, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
-        let mut bound = vec![before.into(), limit.into()];
+    fn tasks(&self, scope: Scope, open: bool, before: Before, limit: u32) -> Fut<'_, Result<Vec<TaskRow>, StoreError>> {
+        let mut bound = vec![before.at.into(), before.id.into(), limit.into()];
         let user = user_of(scope);
         let sql = match (&user, open) {
             (Some(_), false) => TASKS_OF_USER,

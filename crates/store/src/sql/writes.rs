@@ -26,6 +26,7 @@ pub enum Kind {
     Run,
     Outbox,
     Operation,
+    LetterDue,
     LetterMove,
     OperationEnd,
 }
@@ -87,6 +88,7 @@ pub struct Writes {
     outbox: Vec<Vec<Cell>>,
     letters: Vec<Vec<Cell>>,
     operations: Vec<Vec<Cell>>,
+    letter_dues: Vec<Vec<Cell>>,
     letter_moves: Vec<Vec<Cell>>,
     operation_ends: Vec<Vec<Cell>>,
 }
@@ -143,6 +145,7 @@ impl Writes {
                     self.change_task(conversation, *task, |row| row.not_before = Some(*until));
                 }
                 Change::LetterPut { .. }
+                | Change::LetterDue { .. }
                 | Change::LetterMoved { .. }
                 | Change::OperationOpened { .. }
                 | Change::OperationClosed { .. } => self.project_work(conversation, user, seq, change),
@@ -178,6 +181,12 @@ impl Writes {
     fn project_work(&mut self, conversation: ConversationId, user: &UserId, seq: Seq, change: &Change) {
         match change {
             Change::LetterPut { .. } => self.put_letter(conversation, user, seq, change),
+            Change::LetterDue { task, at } => self.letter_dues.push(vec![
+                Cell::Number(at.0),
+                Cell::Id(task.uuid()),
+                Cell::Id(conversation.uuid()),
+                Cell::Number(signed(seq.0)),
+            ]),
             Change::LetterMoved { task, state, retry, at } => self.letter_moves.push(vec![
                 Cell::Word(state.as_str()),
                 retry.map_or(Cell::Nothing, |task| Cell::Id(task.uuid())),
@@ -318,6 +327,7 @@ impl Writes {
             (Kind::Run, runs),
             (Kind::Outbox, self.outbox),
             (Kind::Operation, self.operations),
+            (Kind::LetterDue, self.letter_dues),
             (Kind::LetterMove, self.letter_moves),
             (Kind::OperationEnd, self.operation_ends),
         ]

@@ -22,7 +22,7 @@ const INSERT: &str = "INSERT INTO batch VALUES ";
 const ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /// Every kind, by its number.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::HeadGuard,
     Kind::IntentGuard,
     Kind::Conversation,
@@ -34,6 +34,7 @@ const KINDS: [Kind; 13] = [
     Kind::Run,
     Kind::Outbox,
     Kind::Operation,
+    Kind::LetterDue,
     Kind::LetterMove,
     Kind::OperationEnd,
 ];
@@ -97,6 +98,10 @@ const fn does(kind: Kind) -> &'static str {
         Kind::Operation => {
             "INSERT INTO operations (id, conversation_id, user_id, seq, task_id, intent_id, skill, opened_at, \
              expires_at) VALUES (new.a, new.b, new.c, new.d, new.e, new.f, new.g, new.h, new.i) ON CONFLICT DO NOTHING;"
+        }
+        // The last of several counts. Whether the letter still waits does not, so that the order of dues and moves does not.
+        Kind::LetterDue => {
+            "UPDATE letters SET retry_at = new.a WHERE task_id = new.b AND conversation_id = new.c AND seq < new.d;"
         }
         // The first of several counts, if what it moves came before it.
         Kind::LetterMove => {

@@ -30,7 +30,7 @@ pub async fn a_claim_raises_the_epoch_and_says_the_last_place(store: Arc<dyn Sto
     assert_eq!(store.claim(c, node(2)).await.unwrap(), Some(Claim { epoch: Epoch(2), last: Seq(3) }));
     let row = store.conversation(of("ann"), c).await.unwrap().unwrap();
     assert_eq!((row.epoch, row.owner), (Epoch(2), Some(node(2))));
-    let listed = store.conversations(of("ann"), annie_core::time::Micros(i64::MAX), 9).await.unwrap();
+    let listed = store.conversations(of("ann"), annie_core::time::Micros(i64::MAX).into(), 9).await.unwrap();
     assert_eq!(listed, [row]);
 }
 

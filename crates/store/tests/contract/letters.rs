@@ -5,7 +5,7 @@ use std::sync::Arc;
 use annie_core::{
     event::{Priority, Scope},
     letter::LetterState,
-    ports::{LetterFilter, LetterRow, LettersWaiting, Store},
+    ports::{Before, LetterFilter, LetterRow, LettersWaiting, Store},
     time::Micros,
 };
 
@@ -115,6 +115,95 @@ pub async fn a_retry_takes_the_letter_and_says_which_task_tries(store: Arc<dyn S
     assert_eq!(state(&*store, 2).await, Some(LetterState::Waiting), "the new try has a letter of its own");
 }
 
+pub async fn letter_that_is_made_due_is_due_and_left_out_of_those_that_are_not(store: Arc<dyn Store>) {
+    for n in 1..=3 {
+        dead(&*store, n, 5, [None, Some(60), Some(70)][n as usize - 1], 10 * n as i64).await;
+    }
+    let not_due = async |at| -> Vec<_> {
+        let filter = LetterFilter { not_due_at: Some(Micros(at)), ..LetterFilter::in_state(LetterState::Waiting) };
+        let count = store.count_letters(of("ann"), filter.clone()).await.unwrap();
+        let rows = store.letters(of("ann"), filter, FAR.into(), 9).await.unwrap();
+        assert_eq!(count, rows.len() as u64, "at {at}");
+        rows.into_iter().map(|row| row.task).collect()
+    };
+    assert_eq!(not_due(59).await, [3, 2, 1].map(task));
+    assert_eq!(not_due(60).await, [3, 1].map(task), "2 is tried again by itself at 60");
+    happens(&*store, 1, vec![letter_due(task(1), 50)]).await;
+    // Another conversation's event is not about this letter.
+    happens(&*store, 2, vec![letter_due(task(3), 50)]).await;
+    let due = row(&*store, 1).await.unwrap();
+    assert_eq!((due.state, due.letter.retry_at, due.changed_at), (LetterState::Waiting, Some(Micros(50)), Micros(10)));
+    assert_eq!(not_due(50).await, [3, 2].map(task));
+    let rows = store.due_letters(Micros(50), Micros(0), 9).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.task).collect::<Vec<_>>(), [task(1)]);
+    store.rebuild().await.unwrap();
+    assert_eq!(row(&*store, 1).await, Some(due), "a rebuild gives the same");
+}
+
+pub async fn letter_made_due_in_the_batch_that_puts_or_moves_it_has_the_last_time(store: Arc<dyn Store>) {
+    let epoch = opened(&*store, conversation(1), "ann", task(1), 1).await;
+    let events = vec![
+        letter_due(task(1), 2),
+        died(task(1), letter(5, Some(60)), 6),
+        letter_due(task(1), 8),
+        letter_due(task(1), 7),
+        letter_moved(task(1), LetterState::Discarded, 9),
+    ];
+    commit(&*store, owned(conversation(1), "ann", epoch, events)).await.unwrap();
+    let moved = row(&*store, 1).await.unwrap();
+    assert_eq!((moved.state, moved.letter.retry_at), (LetterState::Discarded, Some(Micros(7))));
+    dead(&*store, 2, 5, None, 6).await;
+    happens(&*store, 2, vec![letter_moved(task(2), LetterState::Archived, 7), letter_due(task(2), 8)]).await;
+    let archived = row(&*store, 2).await.unwrap();
+    assert_eq!((archived.state, archived.letter.retry_at), (LetterState::Archived, Some(Micros(8))));
+    store.rebuild().await.unwrap();
+    assert_eq!([row(&*store, 1).await, row(&*store, 2).await], [Some(moved), Some(archived)]);
+}
+
+pub async fn pages_of_one_row_list_rows_of_one_instant_once_each(store: Arc<dyn Store>) {
+    for n in [3, 1, 4, 2] {
+        dead(&*store, n, 5, None, 10).await;
+        happens(&*store, n, vec![pending(n, 90, 10)]).await;
+    }
+    for scope in [of("ann"), Scope::Operator] {
+        let (mut letters, mut tasks, mut conversations, mut operations) = (vec![], vec![], vec![], vec![]);
+        let mut before = Before::NEWEST;
+        while let Some(row) = store.letters(scope.clone(), LetterFilter::default(), before, 1).await.unwrap().pop() {
+            letters.push(row.task);
+            before = row.place();
+        }
+        let mut before = Before::NEWEST;
+        while let Some(row) = store.tasks(scope.clone(), false, before, 1).await.unwrap().pop() {
+            tasks.push(row.id);
+            before = row.place();
+        }
+        for is_listed in [false, true] {
+            let mut before = Before::NEWEST;
+            loop {
+                let rows = match is_listed {
+                    true => store.listed_conversations(scope.clone(), before, 1).await.unwrap(),
+                    false => store.conversations(scope.clone(), before, 1).await.unwrap(),
+                };
+                let Some(row) = rows.first() else { break };
+                conversations.push(row.id);
+                before = row.place();
+            }
+        }
+        let mut before = Before::NEWEST;
+        while let Some(row) = store.operations(scope.clone(), false, before, 1).await.unwrap().pop() {
+            operations.push(row.task);
+            before = row.place();
+        }
+        assert_eq!(letters, [4, 3, 2, 1].map(task));
+        assert_eq!(tasks, [4, 3, 2, 1].map(task));
+        assert_eq!(conversations, [4, 3, 2, 1, 4, 3, 2, 1].map(conversation));
+        operations.sort();
+        assert_eq!(operations, [1, 2, 3, 4].map(task), "their order is that of their ids");
+    }
+    let open = store.tasks(Scope::Operator, true, Before::NEWEST, 9).await.unwrap();
+    assert_eq!(open, [], "all have failed");
+}
+
 pub async fn only_a_conversations_own_events_move_its_letters(store: Arc<dyn Store>) {
     dead(&*store, 1, 5, None, 6).await;
     let foreign = vec![letter_moved(task(1), LetterState::Discarded, 7), retries(task(2), task(1), 8)];
@@ -130,7 +219,7 @@ pub async fn letters_are_listed_newest_first_by_state(store: Arc<dyn Store>) {
     for scope in [of("ann"), Scope::Operator] {
         let page = async |state, before, limit| -> Vec<_> {
             let filter = LetterFilter { state, ..LetterFilter::default() };
-            let rows = store.letters(scope.clone(), filter, Micros(before), limit).await.unwrap();
+            let rows = store.letters(scope.clone(), filter, Micros(before).into(), limit).await.unwrap();
             rows.into_iter().map(|row| row.task).collect()
         };
         assert_eq!(page(None, i64::MAX, 2).await, [4, 3].map(task));
@@ -168,7 +257,7 @@ pub async fn letters_are_filtered_and_counted_by_error_class_and_age(store: Arc<
     ] {
         for (scope, is_seen) in [(of("ann"), true), (Scope::Operator, true), (of("bob"), false)] {
             let wanted: Vec<_> = wanted.iter().filter(|_| is_seen).map(|n| task(*n)).collect();
-            let rows = store.letters(scope.clone(), filter.clone(), FAR, 9).await.unwrap();
+            let rows = store.letters(scope.clone(), filter.clone(), FAR.into(), 9).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.task).collect::<Vec<_>>(), wanted, "{filter:?}");
             let count = store.count_letters(scope, filter.clone()).await.unwrap();
             assert_eq!(count, wanted.len() as u64, "{filter:?}");
@@ -206,7 +295,7 @@ pub async fn a_wrong_owner_sees_no_letter(store: Arc<dyn Store>) {
     dead(&*store, 1, 5, None, 6).await;
     for (scope, seen) in [(of("bob"), 0), (of("Ann"), 0), (of("ann"), 1), (Scope::Operator, 1)] {
         let one = store.letter(scope.clone(), task(1)).await.unwrap().iter().count();
-        assert_eq!([one, store.letters(scope, LetterFilter::default(), FAR, 9).await.unwrap().len()], [seen; 2]);
+        assert_eq!([one, store.letters(scope, LetterFilter::default(), FAR.into(), 9).await.unwrap().len()], [seen; 2]);
     }
 }
 
@@ -221,7 +310,7 @@ pub async fn a_rebuild_gives_the_same_letters(store: Arc<dyn Store>) {
     happens(&*store, 3, vec![letter_moved(task(3), LetterState::Discarded, 9)]).await;
     happens(&*store, 4, vec![retries(task(40), task(3), 8), died(task(40), letter(5, None), 9)]).await;
     let picture = async || {
-        let listed = store.letters(Scope::Operator, LetterFilter::default(), FAR, 99).await.unwrap();
+        let listed = store.letters(Scope::Operator, LetterFilter::default(), FAR.into(), 99).await.unwrap();
         (listed, store.letters_waiting().await.unwrap(), store.due_letters(Micros(60), FAR, 99).await.unwrap())
     };
     let before = picture().await;

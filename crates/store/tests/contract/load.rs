@@ -39,7 +39,7 @@ pub async fn ten_thousand_appends_of_a_hundred_conversations_lose_nothing(store:
         let seqs: Vec<u64> = events.iter().map(|event| event.seq.0).collect();
         assert_eq!(seqs, (1..=3 * TURNS as u64).collect::<Vec<_>>());
     }
-    let tasks = store.tasks(Scope::Operator, false, Micros(i64::MAX), u32::MAX).await.unwrap();
+    let tasks = store.tasks(Scope::Operator, false, Micros(i64::MAX).into(), u32::MAX).await.unwrap();
     assert_eq!(tasks.len() as u128, CONVERSATIONS * TURNS);
     assert!(tasks.iter().all(|task| task.state == TaskState::Completed));
     assert_eq!(store.outbox(u32::MAX).await.unwrap().len() as u128, CONVERSATIONS * TURNS);

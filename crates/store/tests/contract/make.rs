@@ -11,7 +11,7 @@ use annie_core::{
     letter::{Letter, LetterState},
     limits::TurnLimits,
     message::{Finish, Usage},
-    outcome::Outcome,
+    outcome::{Operation, Outcome},
     ports::{Append, AppendError, Appended, Fence, Fut, Store},
     skill::Effect,
     time::Micros,
@@ -101,6 +101,16 @@ pub fn letter(since: i64, retry_at: Option<i64>) -> Letter {
 
 pub fn letter_moved(task: TaskId, state: LetterState, at: i64) -> NewEvent {
     event(task, at, EventBody::LetterMoved { state, by: "ann".to_owned() })
+}
+
+pub fn letter_due(task: TaskId, at: i64) -> NewEvent {
+    event(task, at, EventBody::LetterDue { by: "ann".to_owned() })
+}
+
+/// The run of task and operation `n`, which goes on elsewhere.
+pub fn pending(n: u128, expires_at: i64, at: i64) -> NewEvent {
+    let operation = Operation { id: operation(n), expires_at: Micros(expires_at) };
+    run_finished(task(n), intent(n), Outcome::pending(operation, "It goes on."), at)
 }
 
 /// A message that tries a dead letter again.

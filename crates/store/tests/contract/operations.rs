@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annie_core::{
     event::{NewEvent, Scope},
-    outcome::{Operation, Outcome},
+    outcome::Outcome,
     ports::{AppendError, OperationRow, Store},
     time::Micros,
 };
@@ -12,11 +12,6 @@ use annie_core::{
 use crate::make::*;
 
 const FAR: Micros = Micros(i64::MAX);
-
-fn pending(n: u128, expires_at: i64, at: i64) -> NewEvent {
-    let operation = Operation { id: operation(n), expires_at: Micros(expires_at) };
-    run_finished(task(n), intent(n), Outcome::pending(operation, "It goes on."), at)
-}
 
 /// A run of Ann's in a conversation of its own that goes on elsewhere.
 async fn pends(store: &dyn Store, n: u128, expires_at: i64, at: i64) {
@@ -49,7 +44,7 @@ pub async fn a_pending_outcome_opens_an_operation(store: Arc<dyn Store>) {
     };
     assert_eq!(row(&*store, 1).await, Some(wanted));
     happens(&*store, 1, vec![run_finished(task(1), intent(2), Outcome::success("sent"), 11)]).await;
-    assert_eq!(store.operations(Scope::Operator, false, FAR, 9).await.unwrap().len(), 1);
+    assert_eq!(store.operations(Scope::Operator, false, FAR.into(), 9).await.unwrap().len(), 1);
 }
 
 pub async fn an_operation_is_opened_once_and_closed_once(store: Arc<dyn Store>) {
@@ -78,7 +73,7 @@ pub async fn operations_are_listed_newest_first(store: Arc<dyn Store>) {
     happens(&*store, 3, vec![resumes(task(30), operation(3), 50)]).await;
     for scope in [of("ann"), Scope::Operator] {
         let page = async |open, before, limit| -> Vec<_> {
-            let rows = store.operations(scope.clone(), open, Micros(before), limit).await.unwrap();
+            let rows = store.operations(scope.clone(), open, Micros(before).into(), limit).await.unwrap();
             rows.into_iter().map(|row| row.id).collect()
         };
         assert_eq!(page(false, i64::MAX, 2).await, [4, 3].map(operation));
@@ -106,8 +101,8 @@ pub async fn a_wrong_owner_sees_no_operation(store: Arc<dyn Store>) {
     for (scope, seen) in [(of("bob"), 0), (of("Ann"), 0), (of("ann"), 1), (Scope::Operator, 1)] {
         let found = [
             store.operation(scope.clone(), operation(1)).await.unwrap().iter().count(),
-            store.operations(scope.clone(), false, FAR, 9).await.unwrap().len(),
-            store.operations(scope, true, FAR, 9).await.unwrap().len(),
+            store.operations(scope.clone(), false, FAR.into(), 9).await.unwrap().len(),
+            store.operations(scope, true, FAR.into(), 9).await.unwrap().len(),
         ];
         assert_eq!(found, [seen; 3]);
     }
@@ -129,10 +124,10 @@ pub async fn a_rebuild_gives_the_same_operations(store: Arc<dyn Store>) {
     happens(&*store, 2, vec![resumes(task(20), operation(2), 11)]).await;
     happens(&*store, 2, vec![resumes(task(21), operation(2), 12), pending(2, 99, 13)]).await;
     happens(&*store, 3, vec![resumes(task(30), operation(4), 11)]).await;
-    let before = store.operations(Scope::Operator, false, FAR, 99).await.unwrap();
+    let before = store.operations(Scope::Operator, false, FAR.into(), 99).await.unwrap();
     assert_eq!(before.iter().filter(|row| row.closed_by.is_some()).count(), 1);
     store.rebuild().await.unwrap();
-    assert_eq!(store.operations(Scope::Operator, false, FAR, 99).await.unwrap(), before);
+    assert_eq!(store.operations(Scope::Operator, false, FAR.into(), 99).await.unwrap(), before);
 }
 
 pub async fn a_secret_is_made_once_for_each_name(store: Arc<dyn Store>) {

@@ -174,7 +174,7 @@ async fn a_message_that_comes_to_two_processes_at_once_is_received_once() {
             "{n}: {answers:?}"
         );
     }
-    assert_eq!(one.tasks(of("ann"), false, Micros(i64::MAX), 1_000).await.unwrap().len(), 40);
+    assert_eq!(one.tasks(of("ann"), false, Micros(i64::MAX).into(), 1_000).await.unwrap().len(), 40);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -82,10 +82,10 @@ pub async fn one_user_never_sees_anothers_anything(store: Arc<dyn Store>) {
     {
         let found = [
             store.conversation(scope.clone(), c).await.unwrap().iter().count(),
-            store.conversations(scope.clone(), far, 10).await.unwrap().len(),
+            store.conversations(scope.clone(), far.into(), 10).await.unwrap().len(),
             store.task(scope.clone(), task(1)).await.unwrap().iter().count(),
-            store.tasks(scope.clone(), false, far, 10).await.unwrap().len(),
-            store.tasks(scope.clone(), true, far, 10).await.unwrap().len(),
+            store.tasks(scope.clone(), false, far.into(), 10).await.unwrap().len(),
+            store.tasks(scope.clone(), true, far.into(), 10).await.unwrap().len(),
             store.events(scope.clone(), c, Seq(0), 10).await.unwrap().len(),
         ];
         assert_eq!(found, [seen; 6], "{scope:?}");
@@ -100,15 +100,15 @@ pub async fn pages_are_newest_first_and_continue_before_an_instant(store: Arc<dy
     commit(&*store, owned(conversation(3), "ann", epoch, vec![answered(task(3), "x", 35)])).await.unwrap();
     for scope in [of("ann"), Scope::Operator] {
         let tasks = async |open, before, limit| -> Vec<_> {
-            let rows = store.tasks(scope.clone(), open, Micros(before), limit).await.unwrap();
+            let rows = store.tasks(scope.clone(), open, Micros(before).into(), limit).await.unwrap();
             rows.into_iter().map(|row| row.id).collect()
         };
         assert_eq!(tasks(false, i64::MAX, 2).await, [5, 4].map(task));
         assert_eq!(tasks(false, 40, 9).await, [3, 2, 1].map(task));
         assert_eq!(tasks(true, i64::MAX, 3).await, [5, 4, 2].map(task));
-        let page = store.conversations(scope.clone(), Micros(45), 2).await.unwrap();
+        let page = store.conversations(scope.clone(), Micros(45).into(), 2).await.unwrap();
         assert_eq!(page.iter().map(|row| row.id).collect::<Vec<_>>(), [4, 3].map(conversation));
-        assert_eq!(store.conversations(scope.clone(), Micros(35), 9).await.unwrap().len(), 2);
+        assert_eq!(store.conversations(scope.clone(), Micros(35).into(), 9).await.unwrap().len(), 2);
     }
 }
 
@@ -126,12 +126,12 @@ pub async fn stateless_conversations_are_left_out_of_lists(store: Arc<dyn Store>
     commit(&*store, inbox(conversation(3), "ann", vec![received(task(4), "4", "x", 40)])).await.unwrap();
     let far = Micros(i64::MAX);
     for scope in [of("ann"), Scope::Operator] {
-        let listed = store.listed_conversations(scope.clone(), far, 9).await.unwrap();
+        let listed = store.listed_conversations(scope.clone(), far.into(), 9).await.unwrap();
         assert_eq!(listed.iter().map(|row| row.id).collect::<Vec<_>>(), [3, 1].map(conversation));
-        let all = store.conversations(scope.clone(), far, 9).await.unwrap();
+        let all = store.conversations(scope.clone(), far.into(), 9).await.unwrap();
         assert_eq!(all.iter().map(|row| row.stateless).collect::<Vec<_>>(), [false, true, false]);
     }
-    assert!(store.listed_conversations(of("bob"), far, 9).await.unwrap().is_empty());
+    assert!(store.listed_conversations(of("bob"), far.into(), 9).await.unwrap().is_empty());
     store.rebuild().await.unwrap();
     assert!(store.conversation(of("ann"), conversation(2)).await.unwrap().unwrap().stateless);
 }
@@ -204,8 +204,8 @@ pub async fn a_rebuild_gives_the_same_tables_and_keeps_deliveries(store: Arc<dyn
             intents.push(store.intents(task(n)).await.unwrap());
         }
         (
-            store.conversations(Scope::Operator, far, 100).await.unwrap(),
-            store.tasks(Scope::Operator, false, far, 100).await.unwrap(),
+            store.conversations(Scope::Operator, far.into(), 100).await.unwrap(),
+            store.tasks(Scope::Operator, false, far.into(), 100).await.unwrap(),
             store.open_conversations().await.unwrap(),
             store.outbox(100).await.unwrap(),
             store.snapshot(conversation(1)).await.unwrap(),

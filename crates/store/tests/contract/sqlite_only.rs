@@ -343,7 +343,7 @@ async fn a_database_from_before_letters_and_operations_is_brought_up_to_date() {
     .unwrap();
     db.close().await.unwrap();
     let store = open(folder.path()).await;
-    let tasks = store.tasks(of("ann"), true, Micros(i64::MAX), 9).await.unwrap();
+    let tasks = store.tasks(of("ann"), true, Micros(i64::MAX).into(), 9).await.unwrap();
     assert_eq!(tasks.len(), 1);
     assert_eq!((tasks[0].not_before, tasks[0].after.len()), (None, 0));
     assert_eq!(store.open_conversations().await.unwrap().len(), 1);

@@ -36,7 +36,7 @@ pub async fn what_a_task_waits_for_comes_back(store: Arc<dyn Store>) {
     commit(&*store, inbox(conversation(1), "ann", vec![message])).await.unwrap();
     let row = row(&*store, 3).await;
     assert_eq!((row.not_before, row.after), (Some(Micros(70)), vec![task(2), task(1)]));
-    let listed = store.tasks(of("ann"), true, FAR, 9).await.unwrap();
+    let listed = store.tasks(of("ann"), true, FAR.into(), 9).await.unwrap();
     assert_eq!((listed[0].not_before, listed[0].after.len()), (Some(Micros(70)), 2));
 }
 
@@ -50,7 +50,7 @@ pub async fn what_takes_no_place_of_its_own_is_marked(store: Arc<dyn Store>) {
     commit(&*store, inbox(conversation(1), "ann", messages)).await.unwrap();
     let wanted = [(false, false, None), (false, false, Some(task(9))), (false, true, None), (true, false, None)];
     let marks = async || {
-        let listed = store.tasks(of("ann"), true, FAR, 9).await.unwrap();
+        let listed = store.tasks(of("ann"), true, FAR.into(), 9).await.unwrap();
         listed.into_iter().map(|row| (row.is_order, row.is_steer, row.joins)).collect::<Vec<_>>()
     };
     assert_eq!(marks().await, wanted);
@@ -89,7 +89,7 @@ pub async fn a_held_task_is_open_work(store: Arc<dyn Store>) {
     one_by_one(&*store, epoch, vec![suspended(task(1), 2)]).await;
     assert_eq!(store.open_conversations().await.unwrap(), [(conversation(1), user("ann"))]);
     for scope in [of("ann"), Scope::Operator] {
-        assert_eq!(store.tasks(scope, true, FAR, 9).await.unwrap().len(), 1);
+        assert_eq!(store.tasks(scope, true, FAR.into(), 9).await.unwrap().len(), 1);
     }
     one_by_one(&*store, epoch, vec![answered(task(1), "x", 3)]).await;
     assert_eq!(store.open_conversations().await.unwrap(), []);
@@ -198,7 +198,7 @@ pub async fn a_rebuild_gives_the_same_tasks(store: Arc<dyn Store>) {
             commit(&*store, inbox(c, "ann", vec![event])).await.unwrap();
         }
     }
-    let before = store.tasks(Scope::Operator, false, FAR, 99).await.unwrap();
+    let before = store.tasks(Scope::Operator, false, FAR.into(), 99).await.unwrap();
     store.rebuild().await.unwrap();
-    assert_eq!(store.tasks(Scope::Operator, false, FAR, 99).await.unwrap(), before);
+    assert_eq!(store.tasks(Scope::Operator, false, FAR.into(), 99).await.unwrap(), before);
 }
