@@ -5,7 +5,7 @@ mod records;
 
 use std::{collections::BTreeMap, path::Path};
 
-use annie_core::{event::Scope, time::Micros};
+use annie_core::{event::Scope, ports::Before, time::Micros};
 use annie_skillkit::Severity;
 use serde::Serialize;
 
@@ -233,7 +233,7 @@ fn emptied(site: &Site, held: Mark) -> Option<Finding> {
 }
 
 fn skill_files(site: &Site) -> Vec<Finding> {
-    use annie_core::ports::{Before, Catalog};
+    use annie_core::ports::Catalog;
     const WHAT: &str = "skills";
     let catalog = skills::catalog(site);
     let mut found = vec![Finding::ok(WHAT, format!("{} of them", catalog.skills().iter().count()))];

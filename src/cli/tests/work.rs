@@ -183,6 +183,11 @@ async fn dead_letters_are_listed_shown_tried_again_and_put_aside() {
         let task = list["dead_letters"][0]["task_id"].as_str().unwrap_or_else(|| panic!("{list}"));
         assert!(desk.says(&["dlq", "list"]).await.contains(task));
         assert!(desk.says(&["dlq", "show", task]).await.contains("hello"));
+        for what in ["show", "retry", "discard"] {
+            let foreign = ["--url", &desk.url, "dlq", what, task, "--user", "bob"];
+            let refused = annie(desk.folder.path(), &foreign).await.done.unwrap_err();
+            assert_eq!(refused.exit, Exit::NotFound, "{what}: it is asked for bob, who has no such letter");
+        }
         assert!(desk.says(&["dlq", "retry", task]).await.contains("it is tried again, as task_"));
         assert!(desk.says(&["dlq", "retry", task]).await.contains("being tried again already"));
         assert!(desk.says(&["dlq", "discard", task]).await.contains("did not wait"));
