@@ -302,9 +302,10 @@ pub(super) fn looked(ctx: &Context<Conversations>, state: &mut ConversationsStat
             continue;
         }
         seat.is_elsewhere = true;
-        let (user, arrivals) = (seat.user.clone(), std::mem::take(&mut seat.arrivals));
         state.wiring.hub.publish(conversation, Live::Unsure);
+        // What arrives while nothing is open yet is asked about when the Engine finds out that it is fenced.
         if is_open {
+            let (user, arrivals) = (seat.user.clone(), std::mem::take(&mut seat.arrivals));
             watch_for(ctx, state, (conversation, user), Due::AtOnce, arrivals);
         }
     }
