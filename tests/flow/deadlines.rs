@@ -297,6 +297,55 @@ async fn time_that_a_round_waits_for_a_stand_in_is_not_the_tasks() {
     world.kernel.stop().await;
 }
 
+/// What came of a person's message, and after how many seconds.
+async fn end_of(world: &World, said: &Submitted) -> (EventBody, u64) {
+    let end = world.final_of(said.conversation, said.task).await;
+    let log = world.log(said.conversation).await;
+    let at = |is: fn(&Event) -> bool| log.iter().find(|e| is(e)).expect("it stands in the log").at;
+    let took_ms = at(|e| e.body.is_final()).since_ms(at(|e| matches!(e.body, EventBody::Received(_))));
+    (end, took_ms / 1_000)
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_whose_round_gets_no_permit_is_answered_at_the_limit_of_the_wait() {
+    for (source, class, most_s) in [("test", Some(Priority::High), 40), ("voice", None, 12)] {
+        let away = ScriptedModel::new(|_, _| Err(ModelError::new(ModelErrorKind::Unavailable, "the model is away")));
+        let (mut parts, gate) = one_slot_behind(away, Some(ScriptedModel::new(|_, _| Ok(says("Done after all.")))));
+        parts.limits.mode = Mode::SingleLoop;
+        parts.limits.deadlines.permit_ms_max = 30_000;
+        let world = parts.start().await;
+        let holder = hold(&world).await;
+        come_back_after(1_000).await;
+        let said = say(&world, source, class).await;
+        let (end, took_s) = end_of(&world, &said).await;
+        assert!(took_s <= most_s + 1, "{source}: {took_s} s: {end:?}");
+        gate.add_permits(2);
+        world.answer(&holder).await;
+        world.kernel.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_is_told_at_once_that_the_provider_takes_no_requests_for_hours() {
+    let limited = || ModelError {
+        retry_after_ms: Some(6 * 3_600_000),
+        ..ModelError::new(ModelErrorKind::RateLimited, "the daily quota is used up")
+    };
+    let (mut parts, _) = one_slot_behind(ScriptedModel::new(move |_, _| Err(limited())), None);
+    let model = Arc::new(ScriptedModel::new(move |_, _| Err(limited())));
+    parts.model = model.clone();
+    let world = parts.start().await;
+    for n in 0..3 {
+        let said = say(&world, "test", Some(Priority::High)).await;
+        let (end, took_s) = end_of(&world, &said).await;
+        let EventBody::Failed { code, text, .. } = &end else { panic!("wanted a failure, got {end:?}") };
+        assert_eq!((code.as_str(), took_s), ("model_rate_limited", 0), "message {n}");
+        assert!(text.contains("takes no requests for the next 6 hours"), "{text}");
+    }
+    assert_eq!(model.call_count(), 1, "the provider is left alone");
+    world.kernel.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn time_that_agents_wait_for_their_permits_is_not_the_tasks() {
     let model = ScriptedModel::new(|request, _| {

@@ -208,6 +208,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         after: call.after.clone(),
         route,
         progress: call.progress,
+        is_task: true,
     };
     let (task, round) = (call.task, call.round);
     call.waits.begin(wiring.env.now());
@@ -217,7 +218,7 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let permit = match permit {
         Ok(permit) => permit,
         Err(why) => {
-            let (result, backend) = (unavailable(&why), String::new());
+            let (result, backend) = (Err(why.into_error(wiring.env.now())), String::new());
             return ModelDone { task, round, result, backend, ran_ms: 0, waited_ms, acted: false, is_asked: false };
         }
     };

@@ -18,8 +18,8 @@ const THAW_MS: i64 = 30_000;
 /// While a round waits for its permit, its task's deadline is looked at again after this long at the earliest, in milliseconds.
 const WAIT_MS_MIN: i64 = 250;
 
-/// The next deadline. The time that a round waits for its permit is not the task's: the event that ends the round will say
-/// how long that was, and the report of a sub-agent how long its rounds waited.
+/// The next deadline. The time that a round waits for its permit is not the task's, up to a limit: the event that ends the
+/// round will say how long that was, and the report of a sub-agent how long its rounds waited.
 fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
     let moved = |turn: &Turn, at: Micros| {
         let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
@@ -32,8 +32,10 @@ fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
                 (longest_ms.saturating_sub(turn.clock.agents_waited_ms), is_waiting)
             }
         };
-        let at = at.later_ms(waited_ms);
-        if is_waiting { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
+        let credit_ms = turn.permit_credit_ms(&state.wiring.limits.deadlines, waited_ms);
+        let at = at.later_ms(credit_ms);
+        // Beyond the limit the wait is the task's own time.
+        if is_waiting && credit_ms == waited_ms { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
     };
     let (at, task, hard) = state.conv.next_deadline_but(&state.wiring.limits.deadlines, moved)?;
     let has_begun = state.conv.turn(task).is_some();

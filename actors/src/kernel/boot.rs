@@ -103,7 +103,7 @@ impl Kernel {
         let order =
             parts.backends.iter().map(|b| (BackendFacts { name: b.name.clone(), ..b.facts.clone() }, b.slots.max(1)));
         let order: Vec<(BackendFacts, u32)> = order.collect();
-        let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, &order);
+        let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &order);
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
         let routing = Routing {

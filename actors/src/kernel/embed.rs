@@ -133,13 +133,14 @@ impl Kernel {
             after: Vec::new(),
             route,
             progress: None,
+            is_task: false,
         };
         let unavailable = |why: String| ModelError::new(ModelErrorKind::Unavailable, why);
         let wish = Wish::default();
         let permit = tokio::time::timeout(Duration::from_millis(WAIT_MS_MAX), acquire(wiring, wanted, &wish)).await;
         let busy = |_| ModelError::new(ModelErrorKind::RateLimited, "no backend was free in time");
         let permit = permit.map_err(busy)?;
-        let permit = permit.map_err(|why| unavailable(why.to_string()))?;
+        let permit = permit.map_err(|why| why.into_error(env.now()))?;
         let backend = wiring.backends.get(permit.backend()).ok_or_else(|| unavailable("its backend is gone".into()))?;
         let from_us = env.clock.monotonic_us();
         let wait = Duration::from_millis(backend.round_ms_max.unwrap_or(wiring.limits.round_ms_max));

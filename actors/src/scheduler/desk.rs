@@ -54,6 +54,8 @@ pub(super) struct Entry {
     pub after: BTreeSet<TaskId>,
     /// A round was granted, and none asked for since.
     pub is_given: bool,
+    /// Whether it takes a place among those who wait, by which limits and estimates go.
+    pub is_task: bool,
     /// The round of its turn that last asked for a permit, and how many the turn may have.
     pub progress: Option<(u32, u32)>,
     /// When the scheduler first heard of it.
@@ -195,6 +197,7 @@ impl Desk {
             until,
             after,
             is_given: self.leases.is_out(task),
+            is_task: true,
             progress: None,
             heard_at: now,
             stored_at: None,
@@ -362,7 +365,7 @@ impl Desk {
         if !self.entries.contains_key(&task) {
             let PermitRequest { user, conversation, priority, since, .. } = request.clone();
             let waiting = Waiting::new(task, user, conversation, priority, id(0), since.min(now));
-            self.enter(waiting, None, request.after.clone(), now);
+            self.enter(waiting, None, request.after.clone(), now).is_task = request.is_task;
         }
         let Some(class) = self.entries.get(&task).map(Entry::class) else { return };
         let at = self.pick(&route, class, now);
@@ -431,6 +434,9 @@ impl Desk {
         let Some(mut entry) = self.entries.remove(&task) else { return };
         entry.tickets.retain(Ticket::is_alive);
         let class = entry.class();
+        if !entry.is_blocked() {
+            self.turn_away(&mut entry.tickets, class, now);
+        }
         for ticket in &mut entry.tickets {
             if !self.leases.stance(ticket.at, class, now).takes() {
                 let to = self.pick(&ticket.route, class, now);
@@ -457,7 +463,8 @@ impl Desk {
                     line.restore(Waiting { backend: id(n), ..entry.waiting.clone() }, now);
                 }
             }
-            self.lobby.put(task, entry.waits().then(|| Standing::of(&entry)), now);
+            let takes_place = entry.is_task && entry.waits();
+            self.lobby.put(task, takes_place.then(|| Standing::of(&entry)), now);
         }
         self.entries.insert(task, entry);
     }

@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 pub const TTL_MS_MAX: i64 = 60_000;
 /// The shortest term, in milliseconds.
 pub const TTL_MS_MIN: i64 = 500;
-/// The term of a REALTIME task between two of its rounds, in milliseconds: longer than its hard deadline (S3 5.3.5).
-pub const VOICE_MS: i64 = 5_000;
-
 /// The gate is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateGrant {
@@ -49,8 +46,10 @@ struct Holder {
 }
 
 /// The gate of one backend.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gate {
+    /// The term of a REALTIME task between two of its rounds, in milliseconds.
+    voice_ms: i64,
     holder: Option<Holder>,
     voices: BTreeMap<TaskId, Micros>,
     closed_since: Option<Micros>,
@@ -58,6 +57,15 @@ pub(super) struct Gate {
 }
 
 impl Gate {
+    /// An open gate. A spoken turn lasts until its hard deadline, and may run skills for all that time between two of its
+    /// rounds, so its term is longer than the latest of those deadlines: the gate never opens in the middle of it. The term
+    /// matters only where the end of a turn is lost.
+    pub fn new(voice_hard_ms_max: u64) -> Self {
+        const AFTER_DEADLINE_MS: i64 = 1_000;
+        let voice_ms = i64::try_from(voice_hard_ms_max).unwrap_or(i64::MAX).saturating_add(AFTER_DEADLINE_MS);
+        Self { voice_ms, holder: None, voices: BTreeMap::new(), closed_since: None, closed_ms: 0 }
+    }
+
     /// Closes it for somebody, or keeps it closed. A new holder gets the fresh epoch.
     pub fn hold(
         &mut self,
@@ -98,7 +106,7 @@ impl Gate {
 
     /// A REALTIME task is under way: closed for its term.
     pub fn speak(&mut self, task: TaskId, now: Micros) {
-        self.voices.insert(task, now.plus_ms(VOICE_MS));
+        self.voices.insert(task, now.plus_ms(self.voice_ms));
         self.closed_since.get_or_insert(now);
     }
 
@@ -128,8 +136,9 @@ impl Gate {
                 self.holder = None;
             }
         }
+        let term = now.plus_ms(self.voice_ms);
         self.voices.retain(|task, until| {
-            *until = if is_running(*task) { now.plus_ms(VOICE_MS) } else { (*until).min(now.plus_ms(VOICE_MS)) };
+            *until = if is_running(*task) { term } else { (*until).min(term) };
             if *until <= now {
                 last = last.max(*until);
             }
@@ -185,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_dies_frees_the_gate_within_one_term() {
-        let (mut gate, mut epoch) = (Gate::default(), 0);
+        let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         assert!(gate.hold("ann", 5_000, &mut epoch, at_ms(0)).is_ok());
         assert!(matches!(gate.hold("bob", 5_000, &mut epoch, at_ms(1)), Err(GateRefusal::Held { .. })));
         gate.tick(at_ms(4_999), quiet);
@@ -197,7 +206,7 @@ mod tests {
 
     #[test]
     fn only_its_holder_opens_it_and_epochs_rise() {
-        let (mut gate, mut epoch) = (Gate::default(), 0);
+        let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         let first = gate.hold("ann", 5_000, &mut epoch, at_ms(0)).map(|g| g.epoch);
         assert!(!gate.release("bob", at_ms(1)));
         assert!(gate.release("ann", at_ms(1)));
@@ -206,7 +215,7 @@ mod tests {
 
     #[test]
     fn it_opens_only_when_the_last_voice_is_silent_and_counts_the_time_once() {
-        let (mut gate, mut epoch) = (Gate::default(), 0);
+        let (mut gate, mut epoch) = (Gate::new(12_000), 0);
         let (one, two) = (task(1), task(2));
         gate.speak(one, at_ms(0));
         gate.speak(two, at_ms(100));
@@ -221,10 +230,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_put_back_closes_it_for_one_term_at_most() {
-        let mut gate = Gate::default();
+        let mut gate = Gate::new(12_000);
         gate.speak(task(1), at_ms(3_600_000));
         gate.tick(at_ms(0), quiet);
-        gate.tick(at_ms(VOICE_MS), quiet);
+        gate.tick(at_ms(13_000), quiet);
         assert!(!gate.is_closed());
     }
 

@@ -11,6 +11,7 @@ use annie_core::{
     breaker::{Admission, BreakerLimits},
     event::Priority,
     ids::TaskId,
+    limits::Deadlines,
     message::ModelErrorKind,
     ports::{Clock, ServerFacts},
     queue::BackendId,
@@ -34,6 +35,7 @@ use crate::observe::Handle;
 pub struct Leases {
     clock: Arc<dyn Clock>,
     breaker: BreakerLimits,
+    deadlines: Deadlines,
     names: Vec<Arc<str>>,
     inner: Mutex<Inner>,
 }
@@ -110,6 +112,8 @@ pub(super) struct Stance {
     pub is_up: bool,
     pub is_closed: bool,
     pub shut: Option<Shut>,
+    /// It takes no request for longer than this class is kept waiting.
+    pub is_shut_too_long: bool,
 }
 
 impl Stance {
@@ -126,11 +130,16 @@ impl Stance {
 
 impl Leases {
     /// Nothing is out.
-    pub(crate) fn new(clock: Arc<dyn Clock>, breaker: BreakerLimits, backends: &[(BackendFacts, u32)]) -> Self {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        breaker: BreakerLimits,
+        deadlines: Deadlines,
+        backends: &[(BackendFacts, u32)],
+    ) -> Self {
         let posts = backends.iter().map(|(facts, slots)| Post {
             known: Known::new(facts, *slots),
             running: 0,
-            gate: Gate::default(),
+            gate: Gate::new(deadlines.voice_hard_ms_max()),
             window: Window::new(facts.window),
             health: Health::default(),
             is_unreachable: false,
@@ -141,7 +150,7 @@ impl Leases {
         });
         let inner = Inner { posts: posts.collect(), ..Inner::default() };
         let names = backends.iter().map(|(facts, _)| facts.name.as_str().into()).collect();
-        let leases = Self { clock, breaker, names, inner: Mutex::new(inner) };
+        let leases = Self { clock, breaker, deadlines, names, inner: Mutex::new(inner) };
         for backend in 0..leases.len() {
             leases.publish_up(backend);
             register_outcomes(leases.name(backend));
@@ -268,12 +277,20 @@ impl Leases {
 
     /// What keeps a backend from taking a round of this class.
     pub(super) fn stance(&self, backend: usize, class: Priority, now: Micros) -> Stance {
-        self.with(backend, |post| Stance {
-            is_up: post.is_up(&self.breaker, now),
-            is_closed: class != Priority::Realtime && post.gate.is_closed(),
-            shut: post.window.may_start(class, now).err(),
+        self.with(backend, |post| {
+            let shut = post.window.may_start(class, now).err();
+            Stance {
+                is_up: post.is_up(&self.breaker, now),
+                is_closed: class != Priority::Realtime && post.gate.is_closed(),
+                shut,
+                is_shut_too_long: shut.is_some_and(|shut| self.outlasts(shut, class, now)),
+            }
         })
-        .unwrap_or(Stance { is_up: false, is_closed: true, shut: None })
+        .unwrap_or(Stance { is_up: false, is_closed: true, shut: None, is_shut_too_long: false })
+    }
+
+    fn outlasts(&self, shut: Shut, class: Priority, now: Micros) -> bool {
+        self.deadlines.patience_ms(class).is_some_and(|patience_ms| shut.until > now.later_ms(patience_ms))
     }
 
     /// When a backend that is down may be asked again.

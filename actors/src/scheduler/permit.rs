@@ -13,6 +13,7 @@ use annie_core::{
     ids::{ConversationId, TaskId, UserId},
     message::{ModelError, ModelErrorKind},
     queue::BackendId,
+    route::Shut,
     time::Micros,
 };
 use tokio::sync::oneshot;
@@ -39,6 +40,8 @@ pub struct PermitRequest {
     pub route: Vec<String>,
     /// Which round of the turn's own agent it is, and how many that may have; nothing for a sub-agent's.
     pub progress: Option<(u32, u32)>,
+    /// Whether the round is a task's. Others take no place in the queue: limits of depth and estimates do not count them.
+    pub is_task: bool,
 }
 
 /// There is no right to this round, and never will be.
@@ -47,6 +50,26 @@ pub enum NoPermit {
     /// Nothing of the route exists.
     #[error("there is no backend {}", .0.join(", "))]
     UnknownBackend(Vec<String>),
+    /// No backend of the route takes requests for longer than a person is kept waiting.
+    #[error("{backend}: {shut}")]
+    Shut {
+        /// The one that takes requests again first.
+        backend: String,
+        /// Until when, and why.
+        shut: Shut,
+    },
+}
+
+impl NoPermit {
+    /// As the failure of the round.
+    #[must_use]
+    pub fn into_error(self, now: Micros) -> ModelError {
+        let (kind, retry_after_ms) = match &self {
+            Self::UnknownBackend(_) => (ModelErrorKind::Unavailable, None),
+            Self::Shut { shut, .. } => (ModelErrorKind::RateLimited, Some(shut.until.since_ms(now))),
+        };
+        ModelError { retry_after_ms, ..ModelError::new(kind, self.to_string()) }
+    }
 }
 
 /// What became of a round, as far as its backend goes.

@@ -4,7 +4,7 @@ use annie_core::{event::Priority, route::Shut, time::Micros};
 
 use super::{
     NoPermit,
-    desk::{Desk, Entry},
+    desk::{Desk, Entry, Ticket},
     leases::Stance,
 };
 
@@ -48,13 +48,39 @@ impl Desk {
         if found.is_empty() { Err(NoPermit::UnknownBackend(names.to_vec())) } else { Ok(found) }
     }
 
-    /// The first that can take it, busy or not. If none can: the first that is up, to wait there. If none is up the first is
-    /// tried all the same, because a visible failure beats silence.
+    /// The first that can take it, busy or not. If none can: the first that is up, to wait there, unless that wait would be
+    /// too long. If none is up the first is tried all the same, because a visible failure beats silence.
     pub fn pick(&self, route: &[usize], class: Priority, now: Micros) -> usize {
         let stances: Vec<(usize, Stance)> = route.iter().map(|n| (*n, self.leases.stance(*n, class, now))).collect();
         let find = |fits: fn(&Stance) -> bool| stances.iter().find(|(_, stance)| fits(stance));
-        let chosen = find(Stance::takes).or_else(|| find(|s| s.is_up)).or_else(|| find(|s| !s.waits()));
+        let chosen = find(Stance::takes)
+            .or_else(|| find(|s| s.is_up && !s.is_shut_too_long))
+            .or_else(|| find(|s| !s.waits()))
+            .or_else(|| find(|s| !s.is_shut_too_long));
         chosen.or(stances.first()).map_or(0, |(n, _)| *n)
+    }
+
+    /// Why a round is not kept waiting: every backend of its route says that it takes no requests for longer than its class
+    /// waits.
+    fn is_turned_away(&self, route: &[usize], class: Priority, now: Micros) -> Option<NoPermit> {
+        let shut = |n: &usize| {
+            let stance = self.leases.stance(*n, class, now);
+            stance.shut.filter(|_| stance.is_shut_too_long).map(|shut| (shut, *n))
+        };
+        let shut: Vec<(Shut, usize)> = route.iter().map(shut).collect::<Option<_>>()?;
+        let (shut, n) = shut.into_iter().min_by_key(|(shut, _)| shut.until)?;
+        Some(NoPermit::Shut { backend: self.leases.name(n).to_owned(), shut })
+    }
+
+    /// Answers those tickets whose wait would be too long; the others stay.
+    pub fn turn_away(&self, tickets: &mut Vec<Ticket>, class: Priority, now: Micros) {
+        for ticket in std::mem::take(tickets) {
+            match self.is_turned_away(&ticket.route, class, now) {
+                // If whoever asked has left, nobody needs to know.
+                Some(why) => drop(ticket.reply.send(Err(why))),
+                None => tickets.push(ticket),
+            }
+        }
     }
 
     /// Looks how a backend is; if that has changed, everybody whom it concerns is put where they belong now.
@@ -69,7 +95,9 @@ impl Desk {
             down_until: self.leases.down_until(n, now),
         };
         let Some(seen) = self.usable.get_mut(n) else { return false };
-        let is_changed = usable.differs(seen);
+        // A wait that has become longer may be too long for those who wait already.
+        let until = |usable: &Usable| usable.shut_urgent.map(|shut| shut.until);
+        let is_changed = usable.differs(seen) || until(&usable) > until(seen);
         if usable.is_up != seen.is_up {
             self.leases.publish_up(n);
         }

@@ -218,6 +218,9 @@ pub struct Deadlines {
     pub low: Deadline,
     /// Maintenance.
     pub background: Deadline,
+    /// How long the rounds of class HIGH may wait for permits beside its deadlines, in milliseconds: see
+    /// [`Self::permit_ms_max`].
+    pub permit_ms_max: u64,
 }
 
 impl Default for Deadlines {
@@ -233,6 +236,7 @@ impl Default for Deadlines {
             normal: of(5 * 60, 15 * 60),
             low: of(30 * 60, 60 * 60),
             background: of(24 * 3_600, 48 * 3_600),
+            permit_ms_max: 180_000,
         }
     }
 }
@@ -258,5 +262,35 @@ impl Deadlines {
             Priority::Low => self.low,
             Priority::Background => self.background,
         }
+    }
+
+    /// How long the rounds of one turn may wait for permits without its deadlines passing, in milliseconds. A queue is not the
+    /// turn's time, but every wait has an end: a person who speaks hears silence, whatever its cause, so no wait of REALTIME
+    /// counts as the queue's; a person who writes waits a little longer; and work that nobody waits for may wait for as long
+    /// as any work may take.
+    #[must_use]
+    pub const fn permit_ms_max(&self, class: Priority) -> u64 {
+        match class {
+            Priority::Realtime => 0,
+            Priority::High => self.permit_ms_max,
+            Priority::Normal | Priority::Low | Priority::Background => self.background.hard_ms,
+        }
+    }
+
+    /// How long the scheduler keeps a round waiting for a backend that says when it takes requests again, in milliseconds. A
+    /// person is told at once of a wait that their turn would not outlast. Nothing means that the round waits.
+    #[must_use]
+    pub const fn patience_ms(&self, class: Priority) -> Option<u64> {
+        match class {
+            Priority::Realtime => Some(self.realtime.hard_ms),
+            Priority::High => Some(self.permit_ms_max),
+            Priority::Normal | Priority::Low | Priority::Background => None,
+        }
+    }
+
+    /// The latest hard deadline of a spoken turn, in milliseconds.
+    #[must_use]
+    pub fn voice_hard_ms_max(&self) -> u64 {
+        self.realtime.hard_ms.max(self.voice_simple.hard_ms).max(self.voice_action.hard_ms)
     }
 }

@@ -7,9 +7,10 @@ use annie_core::{
     time::Micros,
 };
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::{
-    super::SchedulerMsg,
+    super::{PermitRequest, SchedulerMsg, Verdict},
     world::{New, Parts, row, task},
 };
 
@@ -56,6 +57,24 @@ async fn a_full_class_refuses_with_a_place_and_a_time_and_other_classes_do_not_m
     world.admit(New::of(5, NORMAL)).await.expect("room");
     world.tell(SchedulerMsg::Forget { task: task(1) });
     world.admit(New::of(6, Priority::High)).await.expect("there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_that_are_no_tasks_take_no_place_of_their_user() {
+    let world = Parts::of(&[("gpu", 1), ("vectors", 1)]).start().await;
+    let mut asked = Vec::new();
+    for n in 1..=12 {
+        let (reply, answer) = oneshot::channel();
+        let request = PermitRequest { is_task: false, ..world.request(n, Priority::High, &["vectors"]) };
+        world.tell(SchedulerMsg::Acquire { request, reply });
+        asked.push(answer);
+    }
+    assert_eq!(world.view().await["depth"]["high"], 0, "no estimate counts them");
+    let place = world.admit(New::of(20, Priority::High)).await.expect("the user of the program may chat");
+    assert_eq!((place.position, place.start_in_ms), (1, 0), "it begins at once");
+    let first = asked[0].try_recv().expect("granted").expect("a permit");
+    first.give_back(10, Verdict::Fine);
+    world.granted(&mut asked[1]).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,10 @@
 //! Several backends: who waits where, and what moves them.
 
-use annie_core::{event::Priority, message::ModelErrorKind, route::RateWindow};
+use annie_core::{event::Priority, message::ModelErrorKind, route::RateWindow, time::Micros};
 
 use super::{
     super::{NoPermit, SchedulerMsg, Verdict},
-    world::Parts,
+    world::{Answer, Parts, task},
 };
 
 const DOWN: Verdict = Verdict::Failed { kind: ModelErrorKind::Unavailable, retry_after_ms: None };
@@ -129,6 +129,68 @@ async fn a_provider_that_has_had_enough_is_left_alone_until_it_wants_to_be_asked
     world.pass_ms(200).await;
     world.granted(&mut waits).await;
     assert_eq!(world.list().await["backends"][0]["up"], true, "that is no failure");
+}
+
+fn limited(retry_after_ms: u64) -> Verdict {
+    Verdict::Failed { kind: ModelErrorKind::RateLimited, retry_after_ms: Some(retry_after_ms) }
+}
+
+fn turned_away(answer: &mut Answer) -> (String, u64) {
+    match answer.try_recv() {
+        Ok(Err(NoPermit::Shut { backend, shut })) => (backend, shut.until.since_ms(Micros(0)) / 3_600_000),
+        Ok(Ok(permit)) => panic!("granted on {}", permit.backend()),
+        other => panic!("not told: {}", other.is_err()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_is_told_at_once_of_a_provider_that_takes_no_requests_for_hours_and_other_work_waits() {
+    let world = Parts::of(&[("cloud", 2), ("other", 2)]).start().await;
+    world.fail(1, "cloud", &[limited(6 * 3_600_000)]).await;
+    let hours = |at: Micros| at.since_ms(Micros(0)) / 3_600_000;
+    let in_six_hours = hours(world.now()) + 6;
+    for (n, class) in [(2, Priority::High), (3, Priority::Realtime)] {
+        let mut person = world.ask(n, class, &["cloud"]).await;
+        assert_eq!(turned_away(&mut person), ("cloud".to_owned(), in_six_hours), "{class:?}");
+        world.tell(SchedulerMsg::Ended { task: task(n) });
+        let elsewhere = world.take(n + 10, class, &["cloud", "other"]).await;
+        assert_eq!(elsewhere.backend(), "other");
+        drop(elsewhere);
+        world.tell(SchedulerMsg::Ended { task: task(n + 10) });
+    }
+    let mut job = world.ask(4, NORMAL, &["cloud"]).await;
+    world.pass_ms(6 * 3_600_000 - 1_000).await;
+    assert!(world.waits(&mut job).await, "nobody waits for it");
+    let mut soon = world.ask(5, Priority::High, &["cloud"]).await;
+    assert!(world.waits(&mut soon).await, "a second is worth the wait");
+    world.pass_ms(1_100).await;
+    world.granted(&mut soon).await;
+    world.granted(&mut job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_who_waits_already_is_told_when_the_wait_becomes_too_long() {
+    let world = Parts::of(&[("cloud", 1), ("other", 2)]).start().await;
+    let running = world.take(1, NORMAL, &["cloud"]).await;
+    let [late, later] = [world.take(2, NORMAL, &["other"]).await, world.take(4, NORMAL, &["other"]).await];
+    let mut person = world.ask(3, Priority::High, &["cloud", "other"]).await;
+    running.give_back(10, limited(3_600_000));
+    assert!(world.waits(&mut person).await, "the other backend is only busy");
+    late.give_back(10, limited(20_000));
+    assert!(world.waits(&mut person).await, "the other backend takes it in a moment");
+    later.give_back(10, limited(2 * 3_600_000));
+    world.heard().await;
+    let (backend, _) = turned_away(&mut person);
+    assert_eq!(backend, "cloud", "the one that takes requests again first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn person_is_not_kept_for_hours_by_one_provider_while_another_is_only_away() {
+    let world = Parts::of(&[("cloud", 1), ("gpu", 1)]).start().await;
+    world.fail(1, "cloud", &[limited(6 * 3_600_000)]).await;
+    world.fail(2, "gpu", &[DOWN; 5]).await;
+    let tried = world.take(3, Priority::High, &["cloud", "gpu"]).await;
+    assert_eq!(tried.backend(), "gpu", "a visible failure beats silence");
 }
 
 #[tokio::test(start_paused = true)]

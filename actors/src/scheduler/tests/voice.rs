@@ -21,7 +21,8 @@ async fn a_voice_task_closes_the_gate_from_its_admission_to_its_end() {
     round.give_back(100, Verdict::Fine);
     world.pass_ms(3_000).await;
     world.take(1, VOICE, &[]).await.give_back(100, Verdict::Fine);
-    world.pass_ms(3_000).await;
+    // A skill runs until the spoken turn's time is nearly up.
+    world.pass_ms(11_900).await;
     assert!(world.waits(&mut other).await, "between two of its rounds");
     world.tell(SchedulerMsg::Ended { task: task(1) });
     world.granted(&mut other).await;
@@ -52,7 +53,20 @@ async fn a_voice_that_dies_frees_the_gate_within_one_term_but_not_while_its_roun
     world.pass_ms(30_000).await;
     assert!(world.waits(&mut other).await, "it still speaks");
     drop(long);
-    world.pass_ms(5_100).await;
+    world.pass_ms(13_100).await;
+    world.granted(&mut other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn voice_gate_term_follows_the_configured_deadlines_of_voice() {
+    let mut parts = Parts::of(&[("gpu", 2)]);
+    parts.deadlines.voice_action.hard_ms = 20_000;
+    let world = parts.start().await;
+    world.take(1, VOICE, &[]).await.give_back(100, Verdict::Fine);
+    let mut other = world.ask(2, NORMAL, &[]).await;
+    world.pass_ms(20_000).await;
+    assert!(world.waits(&mut other).await, "the spoken turn may still go on");
+    world.pass_ms(1_100).await;
     world.granted(&mut other).await;
 }
 

@@ -9,6 +9,7 @@ use annie_core::{
     breaker::BreakerLimits,
     event::{Priority, Scope},
     ids::{ConversationId, TaskId, UserId},
+    limits::Deadlines,
     ports::{
         Before, ConversationRow, Fut, IntentRow, MessageRow, Records, StoreError, StoreErrorKind, TaskRow, TaskState,
     },
@@ -122,6 +123,7 @@ pub struct World {
 pub struct Parts {
     pub backends: Vec<(BackendFacts, u32)>,
     pub limits: QueueLimits,
+    pub deadlines: Deadlines,
     pub table: Arc<Table>,
 }
 
@@ -132,6 +134,7 @@ impl Parts {
         Self {
             backends: backends.iter().map(|(name, slots)| (facts(name), *slots)).collect(),
             limits: QueueLimits::default(),
+            deadlines: Deadlines::default(),
             table: Arc::default(),
         }
     }
@@ -150,7 +153,7 @@ impl Parts {
     /// Does not wait for the task table to be read.
     pub async fn start_unread(self) -> World {
         let system = Arc::new(System { env: env(3), directory: Arc::new(Directory::new()) });
-        let leases = Arc::new(Leases::new(system.env.clock.clone(), BreakerLimits::default(), &self.backends));
+        let leases = Arc::new(Leases::new(system.env.clock.clone(), BreakerLimits::default(), self.deadlines, &self.backends));
         let scheduler: Handle<SchedulerMsg> = system.handle(&Path::parse("/scheduler"));
         let args = SchedulerArgs {
             limits: self.limits,
@@ -257,6 +260,7 @@ impl World {
             after: Vec::new(),
             route: route.iter().map(|name| (*name).to_owned()).collect(),
             progress: None,
+            is_task: true,
         }
     }
 

@@ -194,13 +194,24 @@ pub struct Clock {
     /// the same time, so the longest wait counts and not the sum.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub agents_waited_ms: u64,
+    /// How much of [`Self::from`] are waits for permits, in milliseconds.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub waited_ms: u64,
 }
 
 impl Clock {
     /// Deadlines that count from then on.
     #[must_use]
     pub const fn starting(from: Micros) -> Self {
-        Self { from, soft_passed: false, hard_passed: false, hinted: false, agents_waited_ms: 0 }
+        Self { from, soft_passed: false, hard_passed: false, hinted: false, agents_waited_ms: 0, waited_ms: 0 }
+    }
+
+    /// Rounds waited for their permits: that is not the turn's time. What they waited before its deadlines began to count,
+    /// such as while its user held it back, does not move them.
+    pub(super) fn credit(&mut self, waited_ms: u64, now: Micros) {
+        let waited_ms = waited_ms.min(now.since_ms(self.from));
+        self.from = self.from.later_ms(waited_ms);
+        self.waited_ms = self.waited_ms.saturating_add(waited_ms);
     }
 }
 

@@ -402,7 +402,7 @@ impl Turn {
                 }
                 Some(self.end_agents(now, "The orchestrator's model failed.").unwrap_or_else(|| {
                     let (code, text) = report::model_failed(error);
-                    self.failed(now, code, text, error.to_string(), another_try_may_help(error))
+                    self.failed(now, code, &text, error.to_string(), another_try_may_help(error))
                 }))
             }
         }

@@ -37,7 +37,7 @@ impl Turn {
             (self.main.calls_max, self.main.calls_note) =
                 opening::own_calls(self.mode, &self.limits, self.main.calls_used, window_used);
         }
-        self.credit_wait(agent, body);
+        self.credit_wait(at, agent, body);
         let calls = self.take((at, event_at), window_used, agent, body);
         if self.main.phase == Phase::Thinking && self.main.round != round {
             self.tell();
@@ -46,12 +46,12 @@ impl Turn {
     }
 
     /// The time that a round waited for its permits is not the task's, however the round ended.
-    fn credit_wait(&mut self, agent: &AgentId, body: &EventBody) {
+    fn credit_wait(&mut self, at: Micros, agent: &AgentId, body: &EventBody) {
         if let Some((round, waited_ms)) = body.waited()
             && agent.is_orchestrator()
             && self.main.awaits(round)
         {
-            self.clock.from = self.clock.from.later_ms(waited_ms);
+            self.clock.credit(waited_ms, at);
             self.clock.agents_waited_ms = 0;
         }
     }
@@ -100,7 +100,7 @@ impl Turn {
             EventBody::Retried { strategy, reason } => self.retry(*strategy, reason, at),
             EventBody::InterfaceChanged { .. } => self.speak_commands(window_used),
             EventBody::AgentStarted { calls_granted } => self.agent_started(agent, *calls_granted, at),
-            EventBody::AgentReported { report } => return self.agent_reported(agent, report),
+            EventBody::AgentReported { report } => return self.agent_reported(at, agent, report),
             EventBody::ResultsGiven => self.give_results(),
             // What is held back was not under way, and is not to blame.
             EventBody::Resumed { .. } if self.is_at_rest() || self.deferral.until.is_some_and(|until| until > at) => {}
@@ -261,7 +261,7 @@ impl Turn {
         }
     }
 
-    fn agent_reported(&mut self, agent: &AgentId, report: &AgentReport) -> u32 {
+    fn agent_reported(&mut self, at: Micros, agent: &AgentId, report: &AgentReport) -> u32 {
         let shown =
             AgentReport { result: clip(&report.result, self.limits.result_bytes_max()).into_owned(), ..report.clone() };
         if !self.plan.reported(agent, shown) {
@@ -270,7 +270,7 @@ impl Turn {
         self.runs.remove(agent);
         self.progress.remove(agent);
         let more_ms = report.waited_ms.saturating_sub(self.clock.agents_waited_ms);
-        self.clock.from = self.clock.from.later_ms(more_ms);
+        self.clock.credit(more_ms, at);
         self.clock.agents_waited_ms += more_ms;
         self.main.provenance.add_ids(report.ids.iter().copied());
         self.main.provenance.reported(report);

@@ -322,7 +322,7 @@ impl Conversation {
     ) -> Option<(Micros, TaskId, bool)> {
         let turns =
             self.turns.iter().filter(|t| !t.suspended && !t.cancelled && !t.may_wait_for_others()).filter_map(|t| {
-                let (at, hard) = t.clock.next(t.deadline(deadlines))?;
+                let (at, hard) = t.clock.next(t.deadline(deadlines), deadlines.permit_ms_max(t.inbound.priority))?;
                 Some((moved(t, at), t.task, hard))
             });
         // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
@@ -359,8 +359,10 @@ impl Conversation {
 }
 
 impl Clock {
-    fn next(self, deadline: Deadline) -> Option<(Micros, bool)> {
-        let after = |ms: u64| self.from.later_ms(ms);
+    /// `permit_ms_max` is how much of the waits for permits is not the turn's own time: what waited for longer is.
+    fn next(self, deadline: Deadline, permit_ms_max: u64) -> Option<(Micros, bool)> {
+        let beyond_ms = self.waited_ms.saturating_sub(permit_ms_max);
+        let after = |ms: u64| self.from.later_ms(ms).plus_ms(-i64::try_from(beyond_ms).unwrap_or(i64::MAX));
         match (self.soft_passed, self.hard_passed) {
             (_, true) => None,
             (true, false) => Some((after(deadline.hard_ms), true)),
@@ -371,6 +373,14 @@ impl Clock {
 }
 
 impl Turn {
+    /// The part of a wait for permits that is not this turn's own time, in milliseconds. The log does not say yet that it
+    /// waited for so long.
+    #[must_use]
+    pub fn permit_credit_ms(&self, deadlines: &Deadlines, waited_ms: u64) -> u64 {
+        let most_ms = deadlines.permit_ms_max(self.inbound.priority);
+        waited_ms.min(most_ms.saturating_sub(self.clock.waited_ms))
+    }
+
     /// What was spoken has the time that S2 4 gives its kind; everything else has its class's.
     fn deadline(&self, deadlines: &Deadlines) -> Deadline {
         match self.facts.spoken_as {

@@ -1,7 +1,7 @@
 //! What the kernel itself says: progress reports at a limit (S0 5.2, S4 7.4), sub-agents' endings, failures in words that a
 //! user can use.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use super::{
     conversation::Turn,
@@ -288,8 +288,32 @@ fn grouped(items: &[String]) -> Vec<String> {
 }
 
 /// A model failure in the user's words; the code is the stable word for programs.
-pub(super) fn model_failed(error: &ModelError) -> (&'static str, &'static str) {
-    match error.kind {
+pub(super) fn model_failed(error: &ModelError) -> (&'static str, Cow<'static, str>) {
+    /// A provider that says to wait for longer than this is not busy for a moment, in milliseconds.
+    const MOMENT_MS_MAX: u64 = 60_000;
+    if error.kind == ModelErrorKind::RateLimited
+        && let Some(ms) = error.retry_after_ms.filter(|ms| *ms > MOMENT_MS_MAX)
+    {
+        let text = format!("The language model takes no requests for the next {}. Please try again then.", about(ms));
+        return ("model_rate_limited", text.into());
+    }
+    let (code, text) = failure_words(error.kind);
+    (code, text.into())
+}
+
+/// A time in words, rounded up.
+fn about(ms: u64) -> String {
+    const MINUTE_MS: u64 = 60_000;
+    const HOUR_MS: u64 = 60 * MINUTE_MS;
+    if ms <= 120 * MINUTE_MS {
+        format!("{} minutes", ms.div_ceil(MINUTE_MS))
+    } else {
+        format!("{} hours", ms.div_ceil(HOUR_MS))
+    }
+}
+
+const fn failure_words(kind: ModelErrorKind) -> (&'static str, &'static str) {
+    match kind {
         ModelErrorKind::RateLimited => (
             "model_rate_limited",
             "The language model is handling too many requests right now. Please try again in a moment.",

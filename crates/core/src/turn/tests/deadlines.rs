@@ -65,6 +65,7 @@ fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
     let mut reply = crate::turn::tests::world::replied(1, &crate::turn::tests::script::reply("", &[]), Vec::new());
     let EventBody::ModelReplied { waited_ms, .. } = &mut reply else { panic!("a reply") };
     *waited_ms = 40_000;
+    w.wait_ms(40_000);
     w.happens(task, reply);
     assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(40_000), task, false)), "then the log says it");
 }
@@ -76,9 +77,53 @@ fn time_that_a_failed_round_waited_for_its_permit_is_not_the_tasks() {
     let deadlines = Deadlines::default();
     let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
     let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
+    w.wait_ms(130_000);
     w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 130_000 });
     assert_eq!(w.turn().main.round, 2, "the round is asked again by commands");
     assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(130_000), task, false)));
+}
+
+#[test]
+fn wait_for_a_permit_moves_the_deadlines_of_a_person_by_its_limit_at_most() {
+    let deadlines = Deadlines::default();
+    let most_ms = i64::try_from(deadlines.permit_ms_max).unwrap();
+    let hours = |n: i64| n * 3_600_000;
+    for (class, moved_ms) in [
+        (Priority::Realtime, 0),
+        (Priority::High, most_ms),
+        (Priority::Normal, hours(5)),
+        (Priority::Low, hours(5)),
+        (Priority::Background, hours(5)),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say_as(class, "Much");
+        let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+        let waits = |w: &World, ms: i64| w.turn().permit_credit_ms(&deadlines, ms.unsigned_abs());
+        assert_eq!(waits(&w, hours(5)), moved_ms.unsigned_abs(), "{class:?}: while it waits");
+        w.wait_ms(hours(5));
+        let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
+        w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: hours(5).unsigned_abs() });
+        assert_eq!(w.turn().main.round, 2, "{class:?}: the round is asked again by commands");
+        let (after, ..) = w.conv.next_deadline(&deadlines).unwrap();
+        assert_eq!(after, before.plus_ms(moved_ms), "{class:?}: as the log says");
+        let left_ms = if moved_ms == hours(5) { 1_000 } else { 0 };
+        assert_eq!(waits(&w, 1_000), left_ms, "{class:?}: the limit is the turn's and not the round's");
+    }
+}
+
+#[test]
+fn wait_before_the_deadlines_began_to_count_does_not_move_them() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say("Much");
+    w.suspend(task);
+    w.wait_ms(3_600_000);
+    w.let_go_on(task);
+    let from = w.turn().clock.from;
+    w.wait_ms(2_000);
+    let error = ModelError::new(ModelErrorKind::ToolsUnsupported, "this model does not support tools");
+    w.happens(task, EventBody::ModelFailed { round: 1, error, waited_ms: 3_602_000 });
+    let moved_ms = w.turn().clock.from.since_ms(from);
+    assert!((2_000..2_100).contains(&moved_ms), "{moved_ms}");
 }
 
 #[test]
@@ -88,6 +133,7 @@ fn longest_wait_of_agents_at_the_same_time_is_not_the_tasks() {
     w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
     let deadlines = Deadlines::default();
     let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    w.wait_ms(90_000);
     for (name, waited_ms) in [("a", 60_000), ("b", 90_000)] {
         let reply = crate::turn::tests::script::reply("Done.", &[]);
         let body = crate::turn::tests::world::replied(1, &reply, Vec::new()).after_waiting(waited_ms);
