@@ -52,6 +52,13 @@ async fn window_that_the_server_says_limits_the_prompt_and_a_configured_one_wins
     assert_eq!((&line["slots"], &line["slots_from"]), (&json!(2), &json!("server")), "{line}");
     drop(server);
 
+    model.describe_as(Description::llama_cpp("fake-model", 30_000, 2));
+    let (_folder, server) = server_of(&model, "").await;
+    let (bytes, _) = last_prompt(&model, &server).await;
+    assert!(bytes > 4 * 4_096, "a large window is used as well: {bytes}");
+    drop(server);
+
+    model.describe_as(Description::llama_cpp("fake-model", 4_096, 2));
     let (_folder, server) = server_of(&model, "context_tokens_max = 30000\nslots = 3\nprofile = \"generic\"").await;
     let said = backend(&server).await;
     assert_eq!(said["context_tokens_max"], json!({"value": 30_000, "from": "configured"}), "{said}");
