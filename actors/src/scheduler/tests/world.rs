@@ -153,7 +153,8 @@ impl Parts {
     /// Does not wait for the task table to be read.
     pub async fn start_unread(self) -> World {
         let system = Arc::new(System { env: env(3), directory: Arc::new(Directory::new()) });
-        let leases = Arc::new(Leases::new(system.env.clock.clone(), BreakerLimits::default(), self.deadlines, &self.backends));
+        let leases =
+            Arc::new(Leases::new(system.env.clock.clone(), BreakerLimits::default(), self.deadlines, &self.backends));
         let scheduler: Handle<SchedulerMsg> = system.handle(&Path::parse("/scheduler"));
         let args = SchedulerArgs {
             limits: self.limits,
