@@ -177,6 +177,15 @@ async fn ask_exits_non_zero_when_nothing_was_done() {
 }
 
 #[tokio::test]
+async fn task_that_was_due_yesterday_is_made_with_that_date() {
+    let data = tempfile::tempdir().unwrap();
+    let asked = annie(data.path(), &["ask", "create a task to pay the rent due yesterday"]).await;
+    assert_eq!(asked.done, Ok(()), "{}", asked.out);
+    let list = annie(data.path(), &["ask", "what is on my list"]).await;
+    assert!(list.out.contains("#1 Pay the rent, due 20") && list.out.contains("yesterday"), "{}", list.out);
+}
+
+#[tokio::test]
 async fn conversations_are_listed_without_a_server() {
     let data = tempfile::tempdir().unwrap();
     assert!(annie(data.path(), &["conversations", "list"]).await.err.contains("nothing was said yet"));

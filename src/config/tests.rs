@@ -370,6 +370,7 @@ high = { soft_ms = 3, hard_ms = 4 }
 normal = { soft_ms = 5, hard_ms = 6 }
 low = { soft_ms = 7, hard_ms = 8 }
 background = { soft_ms = 9, hard_ms = 10 }
+permit_ms_max = 11
 voice_simple = { soft_ms = 11, hard_ms = 12 }
 voice_action = { soft_ms = 13, hard_ms = 14 }
 [routing]

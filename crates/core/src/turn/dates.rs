@@ -43,7 +43,7 @@ const MONTHS_MAYBE: [&str; 12] =
     ["jan", "feb", "march mar", "apr", "may mai", "jun", "jul", "aug", "sep sept", "oct okt", "nov", "dec dez"];
 const NEAR_MAYBE: [&str; 2] = ["now asap immediately gleich sofort jetzt", "morgen"];
 /// Words that leave the day open.
-const SPANS: &str = "weekend weekday weekdays quarter fortnight eod eow eom eoy eve later soon christmas xmas easter holiday \
+const SPANS: &str = "yesterday thanksgiving halloween gestern vorgestern weekend weekday weekdays quarter fortnight eod eow eom eoy eve later soon christmas xmas easter holiday \
     holidays birthday deadline breakfast lunch lunchtime dinner supper bedtime daily weekly monthly yearly annually every before \
     after until till first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth tag tage tagen täglich \
     woche wochen wochenende wöchentlich monat monate monaten monats monatlich jahr jahre jahres quartal stunde stunden minuten \

@@ -80,10 +80,15 @@ pub(super) fn is_failure(result: &str) -> bool {
     ["[error_", "[unknown]", "[not run]", "[blocked]", "Error:"].iter().any(|start| result.starts_with(start))
 }
 
+/// Where the kernel's words to a model begin that say what to write.
+const FOR_MODELS: [&str; 4] = ["Write this block:", "Write it as", "```", "Call: "];
+
 /// A failure without its tag and its machine words.
 pub(super) fn reason(result: &str) -> String {
     let unknown = result.starts_with("[unknown]");
     let text = result.strip_prefix('[').and_then(|r| r.split_once(']')).map_or(result, |(_, rest)| rest);
+    // What a model is to write instead is nothing for people, and a block of commands in an answer would be run.
+    let text = FOR_MODELS.iter().fold(text, |text, mark| text.split(mark).next().unwrap_or(text));
     let text = text.trim().trim_start_matches("Error:").trim();
     let told: Vec<&str> = text
         .lines()
@@ -348,6 +353,8 @@ mod tests {
         );
         assert_eq!(reason("Error: missing required flag: --x\nUsage: a.b --x TEXT"), "missing required value: “x”");
         assert_eq!(reason("Error: --min_size=3 is refused -- try 4"), "“min size”=3 is refused -- try 4");
+        let undated = "Error: the user named no date, and not \"x\". Nothing was done. Write this block:\n```cmd\ntasks.create --title a\n```";
+        assert_eq!(reason(undated), "the user named no date, and not \"x\". Nothing was done.");
         let answer = compose(&[report(false, &reason(failed))], &[], &[]);
         assert!(answer.is_declined);
         assert_eq!(answer.text, "Not done: “delete task 9”. The reason: There is no task #9.");

@@ -1,3 +1,5 @@
+//! Dates as people name them in English and German, words that only look like dates, and what calls make of them.
+
 use super::*;
 
 fn check(said: &str, value: &str) -> Result<(), Invented> {
@@ -10,6 +12,9 @@ fn check(said: &str, value: &str) -> Result<(), Invented> {
 fn date_that_the_user_named_in_any_form_is_taken() {
     for (said, value) in [
         ("Remind me to see the dentist on Thursday", "thursday"),
+        ("Create a task to pay the rent due yesterday", "yesterday"),
+        ("Erstelle bitte eine Aufgabe, fällig gestern", "2026-11-21"),
+        ("Remind me to buy a turkey for Thanksgiving", "2026-11-26"),
         ("Remind me to see the dentist on Thursday", "2026-11-26"),
         ("Add a task: call Bob tomorrow at 5pm", "tomorrow 17:00"),
         ("Add a task for the 3rd of May", "2026-05-03"),
