@@ -140,6 +140,9 @@ pub struct Accepted {
     /// When its first round may be expected to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     start_in_ms: Option<u64>,
+    /// Why its end was not waited for, though `wait` asked for it. The message is stored: follow the conversation's stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_waited: Option<String>,
     /// How it ended, if it was waited for.
     #[serde(flatten)]
     ending: Option<Ending>,
@@ -158,6 +161,7 @@ impl From<Submitted> for Accepted {
             same_as: place.and_then(|p| p.same_as),
             position: place.map(|p| p.position),
             start_in_ms: place.map(|p| p.start_in_ms),
+            not_waited: None,
             ending: None,
         }
     }
@@ -260,6 +264,7 @@ pub async fn post_message(
             Ok(ending) => ending,
             Err(fault) => {
                 tracing::warn!(%fault, task = %accepted.task_id, "an answer could not be waited for");
+                accepted.not_waited = Some(fault.to_string());
                 None
             }
         };

@@ -126,6 +126,10 @@ async fn a_user_has_so_many_streams_and_no_more() {
     let open = server.request(Method::GET, &path(&said, "")).send().await.unwrap();
     let (status, problem) = server.get(&path(&said, "")).await;
     assert_eq!((status, &problem["code"]), (429, &json!("rate_limited")));
+    let (status, said) = server.post("/api/v1/messages?wait=20", json!({ "text": "two" })).await;
+    assert_eq!((status, &said["repeated"]), (202, &json!(false)), "it is stored");
+    let why = said["not_waited"].as_str().unwrap_or_default();
+    assert!(why.contains("streams"), "{said}");
     drop(open);
 }
 
