@@ -150,6 +150,9 @@ const GIVING: [&str; 4] = ["give me", "give us", "gib mir", "gib uns"];
 /// A text that is nothing but these and a name or two is no request.
 const GREETING: &str = "hello hi hey thanks thank bye hallo guten danke tschüss good morning afternoon evening night day morgen tag \
     abend nacht moin servus";
+/// Words of thanks, and words with which the clause behind them begins that says what for.
+const THANKS: &str = "thanks thank danke";
+const PRAISING: &str = "that this it you very das es sehr";
 /// Words before those that say what a clause is.
 const FILLERS: &str = "please can could would will you i d ll want like to just so and also then well um uh bitte kannst könntest \
     würdest du ich möchte will mir gerne und also dann mal annie";
@@ -227,8 +230,14 @@ fn is_waited_for(text: &str) -> bool {
 
 /// Whether a sentence's first clause that is no greeting asks for something to be told.
 fn is_asked_or_greeting(sentence: &str) -> bool {
+    let mut is_thanked = false;
     for clause in sentence.split(',') {
         let mut rest = clause;
+        // What is praised is nothing to be done.
+        if is_thanked && words(clause).next().is_some_and(|first| is_in(PRAISING, first)) {
+            return true;
+        }
+        is_thanked |= words(clause).any(|word| is_in(THANKS, word));
         let (mut is_greeting, mut may_confirm) = (false, true);
         loop {
             let Some(first) = words(rest).next() else { break };

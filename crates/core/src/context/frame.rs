@@ -81,6 +81,12 @@ fn attribute(value: &str) -> String {
     value.chars().take(ATTRIBUTE_CHARS_MAX).map(plain).collect()
 }
 
+/// An escaped text with its fences given back, and nothing else.
+#[must_use]
+pub(crate) fn with_fences(escaped: &str) -> String {
+    escaped.replace("&#96;", "`")
+}
+
 /// A text in which nothing reads as a tag, a heading of the kernel or the fence of a command. [`unescape`] gives it back.
 #[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {

@@ -8,6 +8,7 @@ mod prompts;
 mod tools;
 
 pub use clip::clip;
+pub(crate) use frame::with_fences;
 pub use frame::{Framed, Frames, escape, framed, unescape};
 pub use history::{Exchange, History, Step, tokens, tokens_of};
 pub use prompts::{

@@ -18,6 +18,7 @@ use super::{
     truth,
 };
 use crate::{
+    classify::spoken,
     context::{Exchange, Frames, History},
     event::{AgentReport, Event, EventBody, Inbound, Mode, Priority, PromptFacts},
     ids::{AgentId, ConversationId, Seq, TaskId, UserId},
@@ -408,6 +409,7 @@ impl Conversation {
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
+        main.asks_only = spoken(&inbound.text).reads_only();
         main.shows_calls = inbound.is_for_a_program();
         main.takes_cuts = main.shows_calls || inbound.sets_length();
         main.provenance = self.known.clone();

@@ -68,6 +68,8 @@ const END_BYTES_MAX: usize = 16 * 1024;
 /// Words of English and German alone. With two of them the absence of a date is certain; one may be a name or a loan.
 const KNOWN: &str = "the my and that with this these those please remind remember need for from you your it is are buy create \
     review should would could which und eine einen bitte ich mir mich meine meinen mein aufgabe für erstelle";
+/// Words of English that other languages borrow: two of them beside one of the others.
+const WEAK: &str = "add new task todo list high low priority finish call make get mark put set up of";
 /// For so many turns what the user named in one also counts, unless another date is named: "yes, please add it".
 const LAST_TURNS_MAX: u8 = 2;
 
@@ -271,6 +273,7 @@ enum Meaning {
     Span,
     Without,
     Known,
+    Weak,
 }
 
 static MEANINGS: LazyLock<HashMap<&'static str, Meaning>> = LazyLock::new(|| {
@@ -278,9 +281,13 @@ static MEANINGS: LazyLock<HashMap<&'static str, Meaning>> = LazyLock::new(|| {
         words.split_whitespace().map(move |word| (word, meaning))
     }
     let mut all: HashMap<&'static str, Meaning> = HashMap::new();
-    for (words, meaning) in
-        [(KNOWN, Meaning::Known), (WITHOUT, Meaning::Without), (SPANS, Meaning::Span), (DUES, Meaning::Due)]
-    {
+    for (words, meaning) in [
+        (WEAK, Meaning::Weak),
+        (KNOWN, Meaning::Known),
+        (WITHOUT, Meaning::Without),
+        (SPANS, Meaning::Span),
+        (DUES, Meaning::Due),
+    ] {
         all.extend(of(words, meaning));
     }
     let units = UNITS.iter().flat_map(|names| names.iter()).filter(|name| name.len() > 2);
@@ -327,7 +334,7 @@ fn read_ends(text: &str) -> Read {
 
 fn read(text: &str) -> Read {
     let (mut found, mut known, mut is_behind_number, mut awaits_number) =
-        (Read::default(), HashSet::new(), false, false);
+        (Read::default(), [HashSet::new(), HashSet::new()], false, false);
     for word in words(text) {
         let word = if word.bytes().any(|b| b.is_ascii_uppercase() || !b.is_ascii()) {
             Cow::Owned(word.to_lowercase())
@@ -343,7 +350,13 @@ fn read(text: &str) -> Read {
         let is_led = awaits_number && is_numeral;
         awaits_number = stands_in(BEFORE_NUMBER, word) || (awaits_number && stands_in(ARTICLES, word));
         let named = match MEANINGS.get(word) {
-            Some(Meaning::Named(day)) => Some(*day),
+            Some(Meaning::Named(day)) => {
+                // Names of months are alike in many languages.
+                if !MONTHS.contains(day) {
+                    known[0].insert(word.to_owned());
+                }
+                Some(*day)
+            }
             Some(Meaning::Maybe(day)) => {
                 found.maybe.insert((*day).to_owned());
                 None
@@ -352,7 +365,11 @@ fn read(text: &str) -> Read {
             Some(Meaning::Without) => Some(NONE),
             Some(Meaning::Due) => Some(DUE),
             Some(Meaning::Known) => {
-                known.insert(word.to_owned());
+                known[0].insert(word.to_owned());
+                None
+            }
+            Some(Meaning::Weak) => {
+                known[1].insert(word.to_owned());
                 None
             }
             None => word.get(..10).filter(|date| iso_weekday(date).is_some()),
@@ -362,8 +379,10 @@ fn read(text: &str) -> Read {
             found.named.insert(NUMBERS.to_owned());
         }
         // Two are enough to know the language by.
-        found.is_known |= known.len() > 1;
-        known.retain(|_| !found.is_known);
+        found.is_known |= known[0].len() > 1 || (!known[0].is_empty() && known[1].len() > 1);
+        if found.is_known {
+            known.iter_mut().for_each(HashSet::clear);
+        }
     }
     found
 }

@@ -73,6 +73,7 @@ impl Turn {
             // What is added may ask for a change where the first words only asked.
             self.facts.spoken_as = self.facts.spoken_as.map(|kind| kind.max(spoken(&inbound.text)));
             self.main.is_asked &= truth::asks_what_was(&inbound.text);
+            self.main.asks_only &= spoken(&inbound.text).reads_only();
             self.told.push(task);
         }
         // A model that has nothing yet can answer with nothing: a slow first round is no reason to give up.

@@ -26,6 +26,8 @@ const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say w
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
 const CLAIMED_AGAIN: &str = "[You ran no command for this message. If it asks for something to be done, write the cmd block that does \
     it now; if you tell of what was done before, say so.]";
+const CLAIMED_UNASKED: &str = "[Nothing was changed, and this message asks for no change. Answer it without saying that something was \
+    done.]";
 const CLAIMED: &str = "[Nothing was done: you ran no command for this message. Write the cmd block that does it now, or answer \
     without saying that it was done.]";
 
@@ -147,6 +149,10 @@ impl AgentRun {
             return None;
         }
         if self.claims_without_acting(words) {
+            // An order to act would have done what nobody asked for.
+            if self.asks_only {
+                return Some(CLAIMED_UNASKED);
+            }
             // What an earlier turn did is not to be done again because it was told.
             return Some(if self.earlier.is_empty() { CLAIMED } else { CLAIMED_AGAIN });
         }

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::run::{AgentRun, OpenCall};
 use crate::{
-    context::{TOOL_NAME_BYTES_MAX, clip, escape},
-    event::ResolvedCall,
+    context::{TOOL_NAME_BYTES_MAX, clip, escape, with_fences},
+    event::{Action, ResolvedCall},
     message::{Message, ToolCall},
 };
 
@@ -43,7 +43,9 @@ impl AgentRun {
         let results = calls.iter().map(|o| (&o.call, o.result.as_deref().unwrap_or_default()));
         if self.is_cmd() || !calls.iter().all(|o| is_sendable(&o.call.name)) {
             let shown = |(call, text): (&ResolvedCall, &str)| {
-                self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text)
+                let framed = self.frames.wrap("result", &[("command", &call.name), ("status", status_of(text))], text);
+                // The kernel's own words hold the block that the model is to write.
+                if matches!(call.action, Action::Answer { .. }) { with_fences(&framed) } else { framed }
             };
             let blocks: Vec<String> = results.map(shown).collect();
             self.messages.push(Message::user(blocks.join("\n")));

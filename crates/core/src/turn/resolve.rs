@@ -15,10 +15,11 @@ use super::{
 };
 use crate::{
     command::{self, Resolution},
+    context::escape,
     event::{Action, Mode, PlannedSkill, ResolvedCall, SkillManual},
     ids::{IntentId, TaskId},
     limits::TurnLimits,
-    message::{Finish, ModelReply, Repair, ToolCall},
+    message::{Finish, Message, ModelReply, Repair, ToolCall},
     receipt,
     skill::{ArgKind, CallStyle, Effect, Misfit, SkillSet, SkillSpec, fit},
 };
@@ -116,6 +117,14 @@ fn answer(text: String) -> Action {
     Action::Answer { text, is_error: false, is_unknown: false, is_malformed: false }
 }
 
+/// A call whose date nobody named.
+struct Undated {
+    /// What its model is told.
+    what: String,
+    /// The arguments without that date, or with the one that was named; nothing if nothing is left to do.
+    given: Option<Map<String, Value>>,
+}
+
 impl Resolver<'_> {
     fn tools(&self, called: &[ToolCall]) -> Vec<ResolvedCall> {
         let mut ids = BTreeSet::new();
@@ -203,15 +212,31 @@ impl Resolver<'_> {
         match ids.find(|id| changes(skill.effect) && !self.run.provenance.names(*id)) {
             Some(id) => error(&self.look_up(skill, id)),
             None => match self.undated(skill, &arguments) {
-                Some(why) => error(&why),
+                // A model that writes it once more does not hear: what is left of the call is what the user asked for.
+                Some(Undated { what, given: Some(given) }) if self.was_told(&what) => {
+                    self.planned(skill, given.into(), call_id)
+                }
+                Some(Undated { what, given: Some(given) }) => {
+                    error(&format!("{what} {}", self.run.style().instruction(skill, &given)))
+                }
+                Some(Undated { what, given: None }) => error(&format!("{what} Ask which date is meant.")),
                 None => self.planned(skill, arguments, call_id),
             },
         }
     }
 
+    /// Whether the model was told this in this turn.
+    fn was_told(&self, what: &str) -> bool {
+        let what = escape(what);
+        self.run.messages.iter().any(|message| match message {
+            Message::User { text, .. } | Message::Tool { text, .. } => text.contains(&*what),
+            Message::Assistant { .. } | Message::Note { .. } => false,
+        })
+    }
+
     /// What to do instead of inventing a date: the same call without it, or with the one that was named. Nothing if each
     /// date was named.
-    fn undated(&self, skill: &SkillSpec, arguments: &Value) -> Option<String> {
+    fn undated(&self, skill: &SkillSpec, arguments: &Value) -> Option<Undated> {
         let dates = skill.args.iter().filter(|a| changes(skill.effect) && a.kind == ArgKind::Date);
         let (name, value, invented) = dates
             .filter_map(|arg| Some((&arg.name, arguments[arg.name.as_str()].as_str()?)))
@@ -230,9 +255,9 @@ impl Resolver<'_> {
         let what = format!("{named}, and not {value:?}. Nothing was done.");
         // Without the date nothing may be left to do.
         if given.keys().all(|key| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id)) {
-            return Some(format!("{what} Ask which date is meant."));
+            return Some(Undated { what, given: None });
         }
-        Some(format!("{what} {}", self.run.style().instruction(skill, &given)))
+        Some(Undated { what, given: Some(given) })
     }
 
     /// What to do instead of guessing a number.
@@ -251,7 +276,14 @@ impl Resolver<'_> {
         }
     }
 
-    fn planned(&self, skill: &SkillSpec, arguments: Value, call_id: &str) -> Action {
+    fn planned(&self, skill: &SkillSpec, mut arguments: Value, call_id: &str) -> Action {
+        // Small models repeat a call with one of its defaults written out: that is the same call.
+        if let Value::Object(given) = &mut arguments {
+            given.retain(|name, value| {
+                let arg = skill.args.iter().find(|arg| arg.name == *name);
+                value.is_null() || arg.is_none_or(|arg| arg.default != *value)
+            });
+        }
         let key = format!("{}/{call_id}", self.run.round);
         Action::Skill(PlannedSkill {
             intent: IntentId::for_call(self.task, &self.run.agent, &key),

@@ -196,6 +196,9 @@ pub struct AgentRun {
     /// The user asks what was done, and for nothing to be done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_asked: bool,
+    /// The user's words only ask, greet or thank.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) asks_only: bool,
     /// Replies that asked again for an effect that has a receipt.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) repeats: u32,
@@ -292,6 +295,7 @@ impl AgentRun {
             known: Vec::new(),
             earlier: Vec::new(),
             is_asked: false,
+            asks_only: false,
             repeats: 0,
             found_done: false,
             is_to_act: false,

@@ -174,7 +174,11 @@ async fn get_shows_recent_tasks_and_names_those_that_are_not_there() {
     let outcome = world.run("tasks.get", json!({"ids": ["1", "7"]})).await;
     assert_eq!(outcome.status, Status::Partial);
     assert!(outcome.data.ends_with("Not found: #7"));
-    for wrong in [json!({}), json!({"id": 1, "recent": true}), json!({"ids": ["one"]}), json!({"id": 0})] {
+    assert!(
+        world.data("tasks.get", json!({"limit": 5})).await.ends_with("first\nsecond"),
+        "no number means the last ones"
+    );
+    for wrong in [json!({"id": 1, "recent": true}), json!({"ids": ["one"]}), json!({"id": 0})] {
         assert_eq!(failed(&world.run("tasks.get", wrong).await), (Status::ErrorPermanent, "invalid_arguments"));
     }
 }

@@ -66,6 +66,8 @@ fn word_that_is_a_day_in_another_language_or_sense_names_no_day() {
         ("Ajoute une tâche pour mardi : appeler mon médecin", "tuesday"),
         ("Ajoute une tâche pour le 27 novembre : voir mon avocat", "2026-11-27"),
         ("Please add the task: buy sun cream", "tomorrow"),
+        ("Crea una task para mañana: llamar a mamá", "tomorrow"),
+        ("Pon la reunión con The Team en la lista para el lunes", "monday"),
     ] {
         assert_eq!(check(said, value), Ok(()), "{said}: {value}");
     }
@@ -111,12 +113,14 @@ fn date_that_nobody_named_is_known_as_such() {
         ("Create a task to buy stamps", "tomorrow", Invented::NoneNamed),
         ("Create a task to buy stamps", "2026-11-23", Invented::NoneNamed),
         ("Create a task to review PR 42", "+1w", Invented::NoneNamed),
+        ("Add a high priority task: finish the tax return", "tomorrow", Invented::NoneNamed),
         ("Erstelle eine Aufgabe: Fahrrad reparieren", "next friday", Invented::NoneNamed),
         ("Rename the bread task to Buy rye bread", "none", Invented::NoneNamed),
         ("I am done with the milk, and no other task", "tomorrow", Invented::NoneNamed),
         ("See the dentist on Thursday, please", "4th of November", Invented::NamedOther("thursday".into())),
         ("See the dentist on Thursday, please", "2026-11-27", Invented::NamedOther("thursday".into())),
         ("See the dentist on Thursday, please", "tomorrow", Invented::NamedOther("thursday".into())),
+        ("Move the dentist task to Friday", "2026-11-26", Invented::NamedOther("friday".into())),
         ("The task is due today or on Friday", "monday", Invented::NamedOthers),
     ] {
         assert_eq!(check(said, value), Err(why), "{said}: {value}");

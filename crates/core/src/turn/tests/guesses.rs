@@ -80,8 +80,25 @@ fn date_that_nobody_named_is_answered_with_the_call_without_it() {
         told.contains("the user named no date") && told.ends_with(":\n```cmd\ntasks.plan --title \"Buy stamps\"\n```"),
         "{told}"
     );
+    assert!(
+        w.last_shown().contains("Write this block:\n```cmd\ntasks.plan"),
+        "as it is to be written: {}",
+        w.last_shown()
+    );
     w.replies(&cmd("tasks.plan --title \"Buy stamps\""), &[]);
     assert_eq!(ran(&w, "main"), ["tasks.plan"]);
+}
+
+#[test]
+fn date_that_nobody_named_is_left_out_where_the_model_writes_it_once_more() {
+    let mut w = world(Mode::SingleLoop, MainInterface::Cmd);
+    w.say("Create a task to buy stamps");
+    for _ in 0..2 {
+        assert!(ran(&w, "main").is_empty());
+        w.replies(&cmd("tasks.plan --title \"Buy stamps\" --due tomorrow"), &[]);
+    }
+    let (_, arguments) = w.skill_calls(&AgentId::orchestrator()).remove(0);
+    assert_eq!(arguments, json!({"title": "Buy stamps"}));
 }
 
 #[test]

@@ -79,6 +79,19 @@ fn claim_without_a_command_is_asked_once_to_act() {
 }
 
 #[test]
+fn claim_in_answer_to_words_that_ask_for_no_change_is_not_turned_into_an_order_to_act() {
+    for words in ["Thanks, that was helpful!", "What is in my groceries note?"] {
+        let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
+        let task = w.say(words);
+        w.replies("I added task #5 \"Send the parcel\".", &[]);
+        let told = w.last_shown();
+        assert!(told.contains("asks for no change") && !told.contains("cmd block"), "{told}");
+        w.replies("You are welcome.", &[]);
+        assert_eq!(w.answer(task), "You are welcome.");
+    }
+}
+
+#[test]
 fn by_commands_the_call_limit_of_a_single_loop_holds() {
     let mut w = with(Mode::MultiAgent, MainInterface::Cmd);
     let task = w.say("Many");

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Several numbers: 1,2,5.
     #[serde(default)]
     ids: Vec<String>,
-    /// The tasks that were changed last, instead of numbers.
+    /// The tasks that were changed last; meant also where no number is given.
     #[serde(default)]
     recent: bool,
     /// How many recent tasks.
@@ -53,8 +53,7 @@ impl Handler for Get {
         let mut wanted: Vec<u64> = args.id.into_iter().collect();
         wanted.extend(text::numbers("ids", &args.ids)?);
         match (wanted.len(), args.recent) {
-            (0, false) => Err(SkillError::Arguments("one of --id, --ids and --recent is needed".to_owned())),
-            (0, true) => recent(&ctx, args.limit).await,
+            (0, _) => recent(&ctx, args.limit).await,
             (_, true) => Err(SkillError::Arguments("--recent does not go with --id or --ids".to_owned())),
             (n, _) if n > IDS_MAX => {
                 Err(SkillError::argument("ids", format!("must be at most {IDS_MAX} numbers, got {n}")))
