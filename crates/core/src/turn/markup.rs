@@ -16,6 +16,9 @@ const TAGS: [(&str, &str); 7] = [
 /// Ends that stand alone once their beginning is gone.
 const STRAY: [&str; 3] = ["</tool_call>", "</tools>", "</function_calls>"];
 const FENCE: &str = "```";
+/// What the kernel puts around results.
+const RESULT: &str = "<result";
+const RESULT_END: &str = "</result";
 
 /// A text without the calls that were written into it; nothing if it holds none. What is shown as code is no call, unless it
 /// is the whole text.
@@ -38,6 +41,21 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
         text = text.replace(stray, "");
     }
     Some(text.trim().to_owned())
+}
+
+/// The words of a text that begins as a result does that the kernel gives: a model made it up. Nothing of any other text.
+pub(super) fn invented_result(text: &str) -> Option<String> {
+    let mut rest = text.trim();
+    if !rest.starts_with(RESULT) {
+        return None;
+    }
+    let mut words = String::new();
+    while let Some(at) = [RESULT, RESULT_END].iter().filter_map(|tag| rest.find(tag)).min() {
+        words.push_str(&rest[..at]);
+        rest = rest[at..].split_once('>').map_or("", |(_, behind)| behind);
+    }
+    words.push_str(rest);
+    Some(words.trim().to_owned())
 }
 
 /// Where the first call between tags stands.

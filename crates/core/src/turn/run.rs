@@ -24,6 +24,7 @@ const NUDGE_SHORT: &str =
     "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
+const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
 const EMPTY_TWICE: &str = "The model gave an empty answer twice.";
 const THOUGHT_ONLY: &str = "The model used its whole output for thinking and wrote no answer.";
@@ -478,6 +479,17 @@ impl AgentRun {
         self.messages.push(self.as_message(text, &[], None));
         let prose = if self.is_cmd() { crate::command::prose_in_blocks(text) } else { None };
         let text = prose.as_deref().unwrap_or(text);
+        let invented = if self.shows_calls { None } else { markup::invented_result(text) };
+        if invented.is_some()
+            && self.round < self.rounds_max
+            && before.is_none()
+            && !std::mem::replace(&mut self.told_of_call, true)
+        {
+            self.note(NO_RESULT);
+            self.next_round();
+            return;
+        }
+        let text = invented.as_deref().unwrap_or(text);
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;

@@ -630,3 +630,22 @@ fn claim_of_what_was_never_asked_for_is_corrected_beside_a_true_one() {
         assert_eq!((w.answer(task), outcome(&w, task)), (wanted, AnswerOutcome::Done));
     }
 }
+
+#[test]
+fn result_that_the_model_made_up_is_pointed_out_to_it_and_never_stands_as_the_answer() {
+    for mode in [Mode::MultiAgent, Mode::SingleLoop] {
+        let mut w = World::in_mode(mode);
+        let task = w.say("Create a task to buy stamps");
+        let invented = "<result>Created task #8 Buy stamps, due today.</result>";
+        w.replies(invented, &[]);
+        assert!(w.last_shown().contains("You wrote a result yourself"), "{}", w.last_shown());
+        w.replies(invented, &[]);
+        let answer = w.answer(task);
+        assert!(answer.contains("Nothing was changed") && !answer.contains('<'), "{answer}");
+        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction);
+        let task = w.say("Where is the key?");
+        w.replies("<result-x1 command=\"a\">Anna has it.</result-x1>", &[]);
+        w.replies("Anna has it.", &[]);
+        assert_eq!(w.answer(task), "Anna has it.");
+    }
+}
