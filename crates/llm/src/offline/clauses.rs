@@ -239,10 +239,13 @@ fn link(words: &[Word], at: usize) -> Link {
     Link { words: n - at, then }
 }
 
-/// The noun of `add ~ tasks`, and the first word behind it.
-fn plural(words: &[Word], start: usize, end: usize) -> Option<(usize, &'static str)> {
+/// The noun of `add ~ tasks`, and the first word behind it. A verb in the payload is data, also behind a greeting.
+fn plural(words: &[Word], start: usize, end: usize, payload: usize) -> Option<(usize, &'static str)> {
     let words = &words[..end];
     let at = lead(words, &(start..end));
+    if at >= payload {
+        return None;
+    }
     let fit = Pattern::new("create|add|make|new|set ~ tasks|todos|to-dos|reminders to|for?").fit(words, at)?;
     Some((fit.end, "task"))
 }
@@ -251,7 +254,7 @@ fn plural(words: &[Word], start: usize, end: usize) -> Option<(usize, &'static s
 fn items(clause: &str, catalog: &Catalog) -> Vec<String> {
     let text = Text::new(clause);
     let words = &text.words;
-    let listed = plural(words, 0, words.len()).filter(|_| catalog.may_have("tasks.create"));
+    let listed = plural(words, 0, words.len(), text.payload_at()).filter(|_| catalog.may_have("tasks.create"));
     let Some((first, noun)) = listed.filter(|(first, _)| *first < words.len()) else {
         return vec![clause.to_owned()];
     };
