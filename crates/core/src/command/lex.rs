@@ -128,11 +128,11 @@ impl Lexer<'_> {
         self.words.extend(self.word.take().map(|b| b.word));
     }
 
-    /// A quote opens at the start of a word, right after `--flag=` or `name=`, and in a word that has one already.
+    /// A quote opens at the start of a word, right after `--flag=`, `name=` or `name:`, and in a word that has one already.
     fn quote_opens_here(&self) -> bool {
         self.word.as_ref().is_none_or(|b| {
             let text = &b.word.text;
-            let name = text.strip_suffix('=').map(|name| name.trim_start_matches(['-', '—', '–', '−']));
+            let name = text.strip_suffix(['=', ':']).map(|name| name.trim_start_matches(['-', '—', '–', '−']));
             b.has_quotes || name.is_some_and(is_name)
         })
     }

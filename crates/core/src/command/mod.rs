@@ -6,6 +6,7 @@
 
 mod draft;
 mod extract;
+mod labels;
 mod lex;
 mod parse;
 mod resolve;
@@ -15,7 +16,7 @@ mod tests;
 pub use draft::DraftFilter;
 pub use extract::{extract, extract_for, prose_in_blocks, prose_in_blocks_for};
 pub use lex::quote;
-pub use parse::{Parsed, parse};
+pub use parse::{Loose, Parsed, parse};
 pub use resolve::{Resolution, resolve};
 
 /// The most commands that one reply may carry.

@@ -19,9 +19,18 @@ pub struct Parsed {
     /// Words like `title="Buy milk"` that belong to no flag, with their names as those of flags.
     pub assigned: Vec<(String, String)>,
     /// The other words that belong to no flag.
-    pub positional: Vec<String>,
+    pub positional: Vec<Loose>,
     /// How many of those stand before the first flag, unquoted: they may be the rest of a name, as in `tasks create`.
     pub name_words: usize,
+}
+
+/// A word that belongs to no flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loose {
+    /// The word.
+    pub text: String,
+    /// It stands in quotes, or behind `--`: a value, whatever it looks like.
+    pub is_quoted: bool,
 }
 
 /// Reads one command.
@@ -57,12 +66,12 @@ pub fn parse(line: &str) -> Result<Parsed, CommandError> {
         if word.quoted || !word.text.starts_with('-') || is_number(&word.text) || word.text == "-" {
             parsed.name_words += usize::from(before_flags && !word.quoted);
             before_flags &= !word.quoted;
-            parsed.positional.push(word.text);
+            parsed.positional.push(Loose { is_quoted: word.quoted, text: word.text });
             continue;
         }
         before_flags = false;
         if word.text == "--" {
-            parsed.positional.extend(words.map(|w| w.text));
+            parsed.positional.extend(words.map(|w| Loose { text: w.text, is_quoted: true }));
             break;
         }
         if is_help(&word) {
@@ -93,7 +102,9 @@ fn flag(text: &str) -> Result<(String, Option<String>), CommandError> {
     let Some(body) = text.strip_prefix("--") else {
         return Err(CommandError::ShortFlag { flag: start_of(text) });
     };
-    let (name, value) = body.split_once('=').map_or((body, None), |(n, v)| (n, Some(v.to_owned())));
+    let (name, value) = body.split_once(['=', ':']).map_or((body, None), |(n, v)| (n, Some(v.to_owned())));
+    // `--title: "Buy milk"`: the value is the next word.
+    let value = value.filter(|value| !value.is_empty() || !body.ends_with(':'));
     let fits = name.starts_with(char::is_alphanumeric)
         && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if fits {

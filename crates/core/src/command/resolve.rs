@@ -4,7 +4,10 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::parse::{Parsed, parse};
+use super::{
+    labels::{Flag, labelled},
+    parse::{Loose, Parsed, parse},
+};
 use crate::skill::{
     ArgKind, ArgSpec, CallStyle, Found, Misfit, PLACEHOLDER, SkillFormat, SkillSet, SkillSpec, find_argument, fit,
 };
@@ -103,7 +106,7 @@ impl View<'_> {
         let mut name = parsed.name.trim_start_matches('/').trim_end_matches(':').to_lowercase();
         for used in 0..=parsed.name_words.min(2) {
             if used > 0 {
-                name = format!("{name}.{}", parsed.positional[used - 1].to_lowercase());
+                name = format!("{name}.{}", parsed.positional[used - 1].text.to_lowercase());
             }
             if let Some(skill) = self.skills.get(&name) {
                 parsed.positional.drain(..used);
@@ -124,6 +127,7 @@ impl View<'_> {
             None if parsed.help || parsed.flags.is_empty() => Resolution::Help(help),
             None => Resolution::Error(format!("{domain} is a domain, not a skill.\n{help}")),
             Some(verb) => {
+                let verb = &verb.text;
                 let near = self.near(&format!("{domain}.{}", verb.to_lowercase()));
                 Resolution::Error(format!("{domain} has no skill {verb:?}.{near}\n{help}"))
             }
@@ -237,7 +241,7 @@ impl<'a> Form<'a> {
         if let Some(what) = wrong {
             return Err(what);
         }
-        self.take_positional(given, &parsed.positional)?;
+        self.take_loose(given, &parsed.positional)?;
         let missing: Vec<String> = self.missing(given).map(|a| format!("--{}", a.name)).collect();
         match missing.as_slice() {
             [] => Ok(()),
@@ -278,6 +282,41 @@ impl<'a> Form<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Loose words: flags written with a colon, and a text.
+    fn take_loose(&self, given: &mut Map<String, Value>, words: &[Loose]) -> Result<(), String> {
+        let read = labelled(&self.args, &self.skill.domain, words);
+        let mut wrong = None;
+        for Flag { name, arg, is_near, value } in &read.flags {
+            if let Err(what) = self.take_flag(given, &arg.name, value.as_deref()) {
+                wrong.get_or_insert(what);
+            } else if *is_near {
+                let hint = "A text with a colon in it stands in quotes.";
+                let what = format!("{} has no flag {name}. Did you mean --{}? {hint}", self.skill.name, arg.name);
+                wrong.get_or_insert(what);
+            }
+        }
+        let is_text_missing = self.missing(given).next().is_some();
+        let before: Vec<String> = read.before.iter().map(|word| word.text.clone()).collect();
+        // What is wrong is answered with the call as it was perhaps meant.
+        let taken = self.take_positional(given, &before);
+        if let Some(what) = wrong {
+            return Err(what);
+        }
+        taken?;
+        if let Some(flag) = read.flags.first()
+            && is_text_missing
+            && read.before.iter().any(|word| !word.is_quoted)
+        {
+            let name = flag.name;
+            return Err(format!(
+                "{name:?} before a colon may be the flag --{} or a part of the text: flags have two dashes, and a text with a \
+                 colon in it stands in quotes",
+                flag.arg.name
+            ));
+        }
+        if read.behind.is_empty() { Ok(()) } else { Err(unexpected(&read.behind.join(" "))) }
     }
 
     /// Loose words are taken where they can only mean one thing: the one required text that is missing, or a prompt

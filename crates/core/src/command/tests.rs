@@ -249,7 +249,8 @@ fn names_help_and_loose_words_are_told_apart() {
     for (line, name, help, positional) in table {
         let parsed = parse(line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
         assert_eq!((parsed.name.as_str(), parsed.help), (*name, *help), "{line}");
-        assert_eq!(parsed.positional, *positional, "{line}");
+        let loose: Vec<&str> = parsed.positional.iter().map(|word| word.text.as_str()).collect();
+        assert_eq!(loose, *positional, "{line}");
     }
 }
 
@@ -302,6 +303,29 @@ fn a_right_command_becomes_a_run_with_typed_arguments() {
             "tasks.create",
             json!({"title": "x", "due_date": "1", "priority": "high"}),
         ),
+        ("tasks.create title: \"Buy milk\"", "tasks.create", json!({"title": "Buy milk"})),
+        (
+            "tasks.create title:\"Buy milk\", due: friday",
+            "tasks.create",
+            json!({"title": "Buy milk", "due_date": "friday"}),
+        ),
+        (
+            "tasks.create Title: Buy milk, priority:high, Tags: a,b",
+            "tasks.create",
+            json!({"title": "Buy milk", "priority": "high", "tags": ["a", "b"]}),
+        ),
+        ("tasks.create --title: \"Buy milk\"", "tasks.create", json!({"title": "Buy milk"})),
+        ("tasks.create --title:\"Buy milk\"", "tasks.create", json!({"title": "Buy milk"})),
+        ("tasks.create --title x due: friday", "tasks.create", json!({"title": "x", "due_date": "friday"})),
+        ("tasks.create \"Buy milk\" due: friday", "tasks.create", json!({"title": "Buy milk", "due_date": "friday"})),
+        ("tasks.create title: Note: call Bob", "tasks.create", json!({"title": "Note: call Bob"})),
+        ("tasks.search query: milk", "tasks.search", json!({"query": "milk"})),
+        // A real title.
+        ("tasks.create \"Note: call Bob\"", "tasks.create", json!({"title": "Note: call Bob"})),
+        ("tasks.create \"title: a history\"", "tasks.create", json!({"title": "title: a history"})),
+        ("tasks.create Buy: milk", "tasks.create", json!({"title": "Buy: milk"})),
+        ("tasks.create Date: dinner with Ann", "tasks.create", json!({"title": "Date: dinner with Ann"})),
+        ("tasks.create -- title: x", "tasks.create", json!({"title": "title: x"})),
         ("tasks_create --title x", "tasks.create", json!({"title": "x"})),
         ("cmd tasks.create --title x", "tasks.create", json!({"title": "x"})),
         ("system.time", "system.time", json!({})),
@@ -345,6 +369,18 @@ fn a_wrong_command_names_the_flag_and_shows_the_usage() {
         ("tasks.create --title a --urgent maybe", &["--urgent wants true or false"]),
         ("tasks.create --title a --no-urgent=1", &["--no-urgent takes no value"]),
         ("tasks.create --title Buy milk", &["unexpected text \"milk\"", "quotes"]),
+        (
+            "tasks.create titel: \"Buy milk\"",
+            &["no flag titel", "Did you mean --title?", "\nWrite: tasks.create --title \"Buy milk\""],
+        ),
+        (
+            "tasks.create Pay rent due: friday",
+            &["may be the flag --due_date", "\nWrite: tasks.create --title \"Pay rent\" --due_date friday"],
+        ),
+        ("tasks.create Due: rent", &["missing required flag: --title"]),
+        ("tasks.create title:", &["--title needs a value"]),
+        ("tasks.create title: \"a\" b", &["unexpected text \"b\""]),
+        ("tasks.create --title a title: b", &["--title is given more than once"]),
         ("tasks.create --title \"\"", &["--title must not be empty"]),
         ("system.time --zone x", &["no flag --zone", "takes none"]),
         ("review --file x", &["no flag --file", "Usage: review [--args TEXT]"]),
