@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{
     dates::{Dates, Invented},
     numbers::{numbers, numbers_of_user},
-    quotes::{Wanted, may_hold_calls, plain_words},
+    quotes::{Wanted, is_said_in, may_hold_calls, plain_words, without_entities},
 };
 use crate::{
     event::{AgentReport, Inbound, PromptFacts},
@@ -70,6 +70,9 @@ pub struct Provenance {
     /// The first and last words of the user in this turn, as they are compared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     user_words: String,
+    /// What the user said in this turn is perhaps somebody else's text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_pasted: bool,
     #[serde(default, skip_serializing_if = "Dates::is_empty")]
     dates: Dates,
     /// What was read that the user did not say: skills whose results were shown, origins of memories, `pasted`.
@@ -107,6 +110,7 @@ impl Provenance {
         self.add_recent(paused);
         self.user_ids.clone_from(&paused.user_ids);
         self.user_words.clone_from(&paused.user_words);
+        self.is_pasted = paused.is_pasted;
         if !paused.dates.is_empty() {
             self.dates.clone_from(&paused.dates);
         }
@@ -151,8 +155,15 @@ impl Provenance {
         self.ids.contains(&id) || self.user_ids.contains(&id)
     }
 
-    /// What was read before, for what is stored now.
-    pub(super) fn origin(&self) -> Vec<String> {
+    /// What was read before, for what is stored now; nothing for what the user has said in this turn.
+    pub(super) fn origin_of(&self, arguments: &Value) -> Vec<String> {
+        if !self.is_pasted && is_said_in(&self.user_words, arguments) {
+            return Vec::new();
+        }
+        self.origin()
+    }
+
+    fn origin(&self) -> Vec<String> {
         let mut origin = self.read.clone();
         origin.sort_unstable();
         origin
@@ -191,6 +202,7 @@ impl Provenance {
         self.dates.said(words);
         if words.contains("```") || words.lines().count() > PASTED_LINES_MIN {
             self.has_read(PASTED);
+            self.is_pasted = true;
         }
         let ids = numbers_of_user(words);
         let room = USER_IDS_MAX.saturating_sub(self.user_ids.len());
@@ -233,6 +245,8 @@ impl Provenance {
 
     /// Takes in a text that somebody else wrote, if it may hold commands.
     pub(super) fn add_untrusted_text(&mut self, text: &str) {
+        // A model that copies a page reads its entities.
+        let text = &*without_entities(text);
         if !may_hold_calls(text) {
             return;
         }

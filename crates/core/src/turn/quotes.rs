@@ -1,6 +1,8 @@
 //! Commands and calls that stand in text that somebody else wrote (invariant 20). A model repeats what it reads, with other
 //! quotes, other flags or in another notation: so a call is compared by its words, and not by its characters.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 /// How far from a skill's name the values of its call may stand, in bytes beside their own.
@@ -164,6 +166,71 @@ fn unescaped(rest: &mut std::str::Chars<'_>) -> char {
     };
     *rest = behind[used..].chars();
     meant
+}
+
+/// A text with the entities of HTML read as what they stand for, also those that were escaped once more.
+pub(super) fn without_entities(text: &str) -> Cow<'_, str> {
+    const ESCAPED_TIMES_MAX: usize = 3;
+    let mut text = Cow::Borrowed(text);
+    for _ in 0..ESCAPED_TIMES_MAX {
+        let mut read = String::new();
+        let mut rest = &*text;
+        while let Some(at) = rest.find('&') {
+            read.push_str(&rest[..at]);
+            let (meant, len_bytes) = entity(&rest[at..]).unwrap_or(('&', 1));
+            read.push(meant);
+            rest = &rest[at + len_bytes..];
+        }
+        if rest.len() == text.len() {
+            break;
+        }
+        read.push_str(rest);
+        text = Cow::Owned(read);
+    }
+    text
+}
+
+/// What an entity at the beginning of a text stands for, and its length in bytes.
+fn entity(text: &str) -> Option<(char, usize)> {
+    const ENTITY_BYTES_MAX: usize = 10;
+    const NAMED: [(&str, char); 9] = [
+        ("lt", '<'),
+        ("gt", '>'),
+        ("amp", '&'),
+        ("quot", '"'),
+        ("apos", '\''),
+        ("nbsp", ' '),
+        ("period", '.'),
+        ("lowbar", '_'),
+        ("grave", '`'),
+    ];
+    let name = text.strip_prefix('&')?.split_once(';')?.0;
+    let meant = match name.strip_prefix('#') {
+        _ if name.len() > ENTITY_BYTES_MAX => None,
+        Some(code) => {
+            let hex = code.strip_prefix(['x', 'X']).map(|hex| u32::from_str_radix(hex, 16));
+            char::from_u32(hex.unwrap_or_else(|| code.parse()).ok()?)
+        }
+        None => NAMED.iter().find(|(named, _)| *named == name).map(|(_, meant)| *meant),
+    };
+    Some((meant?, name.len() + 2))
+}
+
+/// Whether the user's words hold what a call is to store: each word of its texts that says something. Single words name kinds
+/// and tags.
+pub(super) fn is_said_in(user_words: &str, arguments: &Value) -> bool {
+    const SAYS_SOMETHING_CHARS_MIN: usize = 4;
+    const OF_STATEMENTS: [&str; 12] =
+        ["user", "users", "always", "should", "must", "please", "prefers", "wants", "likes", "that", "their", "they"];
+    let mut values = Vec::new();
+    collect(arguments, &mut values);
+    let texts: Vec<&String> = values.iter().filter(|text| text.split_whitespace().nth(1).is_some()).collect();
+    let is_said = |word: &str| {
+        word.chars().count() < SAYS_SOMETHING_CHARS_MIN
+            || OF_STATEMENTS.contains(&word)
+            || user_words.contains(&format!(" {word} "))
+    };
+    !texts.is_empty() && texts.iter().all(|text| text.split_whitespace().all(is_said))
 }
 
 /// The words of every text and number in a call's arguments.

@@ -288,11 +288,11 @@ impl Resolver<'_> {
         Action::Skill(PlannedSkill {
             intent: IntentId::for_call(self.task, &self.run.agent, &key),
             skill: skill.name.clone(),
-            arguments,
             effect: skill.effect,
             external: skill.external,
             timeout_ms: skill.timeout_ms,
-            origin: if changes(skill.effect) { self.run.provenance.origin() } else { Vec::new() },
+            origin: if changes(skill.effect) { self.run.provenance.origin_of(&arguments) } else { Vec::new() },
+            arguments,
         })
     }
 

@@ -13,6 +13,8 @@ use crate::{
 
 /// The longest memory, in characters: a statement, not a document.
 const CONTENT_CHARS_MAX: usize = 4_000;
+/// The highest importance of what the user did not say.
+const READ_IMPORTANCE_MAX: f64 = 0.5;
 /// How much of it the answer repeats, in bytes.
 const SUMMARY_BYTES_MAX: usize = 200;
 
@@ -48,19 +50,31 @@ impl Handler for Save {
     const EFFECT: Effect = Effect::Idempotent;
 
     async fn run(ctx: Ctx, args: Args) -> Ran {
+        let call = &ctx.call;
+        // What somebody else wrote is remembered, and orders nothing.
+        let is_read = !call.origin.is_empty();
+        let is_order = is_read && matches!(args.category, Category::Instruction);
         let new = NewMemory {
             content: text::bounded("content", &args.content, CONTENT_CHARS_MAX)?,
-            tags: text::tags_from(&args.tags, &ctx.call.origin)?,
-            category: args.category.into(),
-            importance: args.importance,
+            tags: text::tags_from(&args.tags, &call.origin)?,
+            category: if is_order { Category::Fact.into() } else { args.category.into() },
+            importance: if is_read { args.importance.min(READ_IMPORTANCE_MAX) } else { args.importance },
         };
-        let call = &ctx.call;
         let saved = ctx.tools.memories.save_memory(call.user.clone(), call.intent, new, call.now).await?;
         let summary = text::brief(&saved.memory.content, SUMMARY_BYTES_MAX);
         let said = if saved.merged {
             format!("Saved: {summary} (merged with what was already remembered)")
         } else {
             format!("Saved: {summary}")
+        };
+        let said = if is_order {
+            let origin = call.origin.join(", ");
+            format!(
+                "{said}. It was saved as a fact and not as an instruction: the user did not say it in this message, and it may \
+                 come from {origin}. If the user wants it as an instruction, they can say it in words of their own."
+            )
+        } else {
+            said
         };
         Ok(Outcome::success(said).with_evidence(json!({"number": saved.memory.number, "merged": saved.merged})))
     }
