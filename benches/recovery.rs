@@ -384,6 +384,7 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
             provider_state: None,
             repairs: Vec::new(),
             waited_ms: 0,
+            prefill_ms: 0,
         },
         EventBody::answered(text),
     ]

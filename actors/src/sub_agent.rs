@@ -153,7 +153,9 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
             let skills = state.args.wiring.catalog.skills();
             let calls = resolve(reply, turn.task, &turn.run, Some(&turn.spec.skills), &skills, &turn.limits);
             let replied = |calls| {
-                EventBody::replied(done.round, reply.clone(), calls, done.backend.clone()).after_waiting(done.waited_ms)
+                EventBody::replied(done.round, reply.clone(), calls, done.backend.clone())
+                    .after_waiting(done.waited_ms)
+                    .after_prefill(done.prefill_ms)
             };
             let now = ctx.now();
             match effects.take(turn, now, calls, replied) {

@@ -92,6 +92,35 @@ async fn after_the_soft_deadline_the_next_round_is_asked_to_come_to_an_end() {
     world.kernel.stop().await;
 }
 
+/// Three rounds that a slow machine reads for longer than the soft deadline each.
+#[tokio::test(start_paused = true)]
+async fn soft_deadline_does_not_run_while_a_model_reads_and_the_hard_one_does() {
+    for (hard_ms, is_whole) in [(60_000, true), (6_000, false)] {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let hears = heard.clone();
+        let model = ScriptedModel::new(move |request, call| {
+            hears.lock().expect("not poisoned").push(format!("{:?}", request.messages));
+            let look = |what: u64| {
+                calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": what.to_string()}}))])
+            };
+            Ok(if call < 2 { look(call) } else { says("Done.") })
+        });
+        let mut parts = WorldParts::with_model(Arc::new(model.taking(std::time::Duration::from_secs(4))));
+        parts.limits.mode = Mode::SingleLoop;
+        // The watchdog has a clock of its own, by which this one flies.
+        parts.limits.stuck_ms_max = 0;
+        parts.limits.deadlines.high = Deadline { soft_ms: 3_000, hard_ms };
+        let (end, log) = ends(&parts, "test", Some(Priority::High)).await;
+        let EventBody::Answered { text, paused, .. } = end else { panic!("wanted an answer, got {end:?}") };
+        assert_eq!((text == "Done.", paused), (is_whole, !is_whole), "{text}");
+        assert_eq!(count(&log, |b| matches!(b, EventBody::DeadlinePassed { hard: false, .. })), 0);
+        let read = count(&log, |b| b.prefill_ms() >= 3_900);
+        assert_eq!(read, if is_whole { 3 } else { 1 });
+        let heard = heard.lock().expect("not poisoned").clone();
+        assert!(!heard.iter().any(|heard| heard.contains("Time is nearly up")), "{heard:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_waits_gets_what_is_there_when_time_is_up() {
     let (parts, model) = hanging(|call| call == 1);

@@ -27,4 +27,5 @@ pub mod scheduling;
 mod settings;
 mod skill_files;
 mod spoken;
+mod told;
 pub mod voice;

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -79,6 +79,9 @@ struct Waited {
     ms: u64,
     /// Since when a round waits.
     since: Option<Micros>,
+    /// How long models read before their first tokens, in milliseconds, and since when one reads now.
+    prefill_ms: u64,
+    reads_since: Option<Micros>,
 }
 
 impl Waits {
@@ -98,6 +101,30 @@ impl Waits {
     /// Whether a round waits now.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.lock().since.is_some()
+    }
+
+    /// A model is asked, and reads.
+    fn begin_to_read(&self, now: Micros) {
+        self.0.lock().reads_since = Some(now);
+    }
+
+    /// The first token has come, or there will be none; it took this long, in milliseconds. Nothing after the first time.
+    fn has_read(&self, now: impl FnOnce() -> Micros) -> u64 {
+        let mut waited = self.0.lock();
+        let ms = waited.reads_since.take().map_or(0, |since| now().since_ms(since));
+        waited.prefill_ms = waited.prefill_ms.saturating_add(ms);
+        ms
+    }
+
+    /// Whether a model reads now.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.0.lock().reads_since.is_some()
+    }
+
+    /// All that models have read until now, in milliseconds.
+    pub(crate) fn read_ms_until(&self, now: Micros) -> u64 {
+        let waited = self.0.lock();
+        waited.prefill_ms.saturating_add(waited.reads_since.map_or(0, |since| now.since_ms(since)))
     }
 
     /// All waits until now, in milliseconds.
@@ -147,6 +174,8 @@ pub(crate) struct ModelDone {
     pub ran_ms: u64,
     /// How long it waited for that, in milliseconds.
     pub waited_ms: u64,
+    /// How long models read before their first tokens, in milliseconds.
+    pub prefill_ms: u64,
     /// Whether the backend works by itself and may have done something.
     pub acted: bool,
     /// Whether the backend was asked. If not, its failure says nothing of it, and another would not be asked either.
@@ -157,18 +186,19 @@ pub(crate) struct ModelDone {
 /// is tried on the next (S3 10.4), with a permit of its own.
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
     let mut route = call.route.clone();
-    let (mut ran_ms, mut waited_ms) = (0, 0);
+    let (mut ran_ms, mut waited_ms, mut prefill_ms) = (0, 0, 0);
     loop {
         let done = call_once(&wiring, &call, route.clone()).await;
         let done = unless_it_never_began(&wiring, &call, done).await;
         ran_ms += done.ran_ms;
         waited_ms += done.waited_ms;
+        prefill_ms += done.prefill_ms;
         let rest = match &done.result {
             Err(error) if done.is_asked => route::stand_ins(&route, &done.backend, error, &wiring.known_facts()),
             Ok(_) | Err(_) => Vec::new(),
         };
         if rest.is_empty() {
-            return ModelDone { ran_ms, waited_ms, ..done };
+            return ModelDone { ran_ms, waited_ms, prefill_ms, ..done };
         }
         metrics::counter!("annie_rounds_failed_over_total", "backend" => done.backend.clone()).increment(1);
         tracing::info!(task = %call.task, from = done.backend, to = ?rest, "a round is tried on another backend");
@@ -217,21 +247,21 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
     let waited_ms = call.waits.end(wiring.env.now());
     let permit = match permit {
         Ok(permit) => permit,
-        Err(why) => {
-            let (result, backend) = (Err(why.into_error(wiring.env.now())), String::new());
-            return ModelDone { task, round, result, backend, ran_ms: 0, waited_ms, acted: false, is_asked: false };
-        }
+        Err(why) => return not_asked(call, why.into_error(wiring.env.now()), waited_ms),
     };
     let backend = permit.backend().to_owned();
     let from_us = clock.monotonic_us();
     let mut is_asked = true;
     let mut acted = false;
+    let mut prefill_ms = 0;
     let result = match (task_point(&wiring.env, "round", "permitted").await, wiring.backends.get(&backend)) {
         (Err(why), _) => unavailable(&why),
         (Ok(()), Some(endpoint)) => match prepare(wiring, call, endpoint).await {
             Ok(handed_over) => {
                 acted = handed_over.is_some();
-                run(wiring, call, endpoint, handed_over).await
+                let (result, read_ms) = run(wiring, call, endpoint, handed_over).await;
+                prefill_ms = read_ms;
+                result
             }
             Err(why) => {
                 is_asked = false;
@@ -260,7 +290,22 @@ async fn call_once(wiring: &Arc<Wiring>, call: &ModelCall, route: Vec<String>) -
         Ok(()) => result,
         Err(why) => lost(&why),
     };
-    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, acted, is_asked }
+    ModelDone { task, round, result, backend, ran_ms: ran_us / 1_000, waited_ms, prefill_ms, acted, is_asked }
+}
+
+/// A round that got no permit.
+fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
+    ModelDone {
+        task: call.task,
+        round: call.round,
+        result: Err(error),
+        backend: String::new(),
+        ran_ms: 0,
+        waited_ms,
+        prefill_ms: 0,
+        acted: false,
+        is_asked: false,
+    }
 }
 
 /// A backend that works by itself is given the task, not the conversation (S3 10.6), once the log says so.
@@ -291,8 +336,9 @@ async fn run(
     call: &ModelCall,
     endpoint: &Backend,
     handed_over: Option<ModelRequest>,
-) -> Result<ModelReply, ModelError> {
-    let sink = sink(wiring, call);
+) -> (Result<ModelReply, ModelError>, u64) {
+    let read_ms = Arc::new(AtomicU64::new(0));
+    let sink = sink(wiring, call, &read_ms);
     let ms_max = endpoint.round_ms_max.unwrap_or(call.ms_max);
     let wait = Duration::from_millis(ms_max);
     let window = wiring.leases.window(&endpoint.name);
@@ -300,6 +346,10 @@ async fn run(
     let is_fitting = handed_over.is_some() || output_tokens_max == call.request.output_tokens_max;
     let fitted = (!is_fitting).then(|| ModelRequest { output_tokens_max, ..call.request.clone() });
     let request = handed_over.as_ref().or(fitted.as_ref()).unwrap_or(&call.request);
+    // A program works from its beginning on.
+    if handed_over.is_none() {
+        call.waits.begin_to_read(wiring.env.now());
+    }
     let result = match tokio::time::timeout(wait, caught(endpoint.model.call(request, sink))).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(ModelError::new(ModelErrorKind::Protocol, format!("the client broke down: {panic}"))),
@@ -308,7 +358,9 @@ async fn run(
             Err(ModelError::new(ModelErrorKind::Timeout, detail))
         }
     };
-    result.map_err(|error| if handed_over.is_some() { in_doubt(error) } else { error })
+    read_ms.fetch_add(call.waits.has_read(|| wiring.env.now()), Ordering::Relaxed);
+    let result = result.map_err(|error| if handed_over.is_some() { in_doubt(error) } else { error });
+    (result, read_ms.load(Ordering::Relaxed))
 }
 
 /// Stores whether this round began on a backend that works by itself.
@@ -357,14 +409,19 @@ fn hand_over(call: &ModelCall, endpoint: &Backend) -> ModelRequest {
 }
 
 /// Drafts of the agent that answers the user go straight to the listeners; a sub-agent's are nobody's business.
-fn sink(wiring: &Arc<Wiring>, call: &ModelCall) -> DraftSink {
+fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> DraftSink {
+    let (waits, clock, read_ms) = (call.waits.clone(), wiring.env.clock.clone(), Arc::clone(read_ms));
+    let begins = move || {
+        read_ms.fetch_add(waits.has_read(|| clock.now()), Ordering::Relaxed);
+    };
     if !call.agent.is_orchestrator() || !wiring.hub.has_listeners(call.conversation) {
-        return Arc::new(|_| {});
+        return Arc::new(move |_| begins());
     }
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
     // Without tools it may write commands, which are no part of its answer.
     let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
     Arc::new(move |draft: Draft| {
+        begins();
         let draft = match (draft, &commands) {
             (Draft::Text(text), Some(filter)) => Draft::Text(filter.lock().push(&text)),
             (draft, _) => draft,

@@ -21,7 +21,7 @@ const WAIT_MS_MIN: i64 = 250;
 /// The next deadline. The time that a round waits for its permit is not the task's, up to a limit: the event that ends the
 /// round will say how long that was, and the report of a sub-agent how long its rounds waited.
 fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
-    let moved = |turn: &Turn, at: Micros| {
+    let moved = |turn: &Turn, at: Micros, hard: bool| {
         let id = DirectiveId::Model(turn.task, AgentId::orchestrator(), turn.main.round);
         let (waited_ms, is_waiting) = match state.asked.get(&id) {
             Some(asked) => (asked.waits.ms_until(now), asked.waits.is_waiting()),
@@ -35,11 +35,32 @@ fn next(state: &EngineState, now: Micros) -> Option<(Micros, TaskId, bool)> {
         let credit_ms = turn.permit_credit_ms(&state.wiring.limits.deadlines, waited_ms);
         let at = at.later_ms(credit_ms);
         // Beyond the limit the wait is the task's own time.
-        if is_waiting && credit_ms == waited_ms { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
+        let at = if is_waiting && credit_ms == waited_ms { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at };
+        if hard {
+            return at;
+        }
+        // Nor can a model come to an end before its first token.
+        let (read_ms, is_reading) = read(state, turn, &id, now);
+        let at = at.later_ms(read_ms);
+        if is_reading { at.max(now.plus_ms(WAIT_MS_MIN)) } else { at }
     };
     let (at, task, hard) = state.conv.next_deadline_but(&state.wiring.limits.deadlines, moved)?;
     let has_begun = state.conv.turn(task).is_some();
     Some((if has_begun { at } else { at.max(state.born_at.plus_ms(THAW_MS)) }, task, hard))
+}
+
+/// How long models have read before their first tokens of which the log does not say so yet, in milliseconds, and whether one
+/// reads now.
+fn read(state: &EngineState, turn: &Turn, id: &DirectiveId, now: Micros) -> (u64, bool) {
+    match state.asked.get(id) {
+        Some(asked) => (asked.waits.read_ms_until(now), asked.waits.is_reading()),
+        None => {
+            let agents = || state.agents.values().filter(|seat| seat.task == turn.task).map(|seat| &seat.waits);
+            let longest_ms = agents().map(|waits| waits.read_ms_until(now)).max().unwrap_or(0);
+            let is_reading = agents().any(super::Waits::is_reading);
+            (longest_ms.saturating_sub(turn.clock.agents_prefill_ms), is_reading)
+        }
+    }
 }
 
 /// When the clock strikes next.

@@ -32,7 +32,9 @@ pub(super) async fn replied(ctx: &Context<Engine>, state: &mut EngineState, done
                 skills = Arc::new(skills.reading());
             }
             let calls = resolve_main(&reply, turn, &skills);
-            EventBody::replied(done.round, reply, calls, done.backend).after_waiting(done.waited_ms)
+            EventBody::replied(done.round, reply, calls, done.backend)
+                .after_waiting(done.waited_ms)
+                .after_prefill(done.prefill_ms)
         }
         Err(error) => EventBody::ModelFailed { round: done.round, error, waited_ms: done.waited_ms },
     };

@@ -35,6 +35,9 @@ pub struct AgentReport {
     /// How long its rounds waited for their permits, in milliseconds: a queue is not its turn's time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_ms: u64,
+    /// How long its models read before their first tokens, in milliseconds: its turn's soft deadline is later by that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub prefill_ms: u64,
     /// Effects of which it is not known whether they happened, as (skill, arguments): the turn does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
@@ -57,6 +60,7 @@ impl AgentReport {
             receipts: Vec::new(),
             ids: Vec::new(),
             waited_ms: 0,
+            prefill_ms: 0,
             in_doubt: Vec::new(),
             programs_ran: false,
         }

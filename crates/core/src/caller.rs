@@ -126,6 +126,9 @@ pub struct CallOptions {
     /// The messages and tools of the round are the caller's, not Annie's.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_thread: bool,
+    /// A reply to this request was cut off at the usual length: this one may be longer, where the backend allows it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_more_output: bool,
 }
 
 impl CallOptions {
@@ -215,6 +218,7 @@ mod tests {
                 tool_choice: Some(ToolChoice::Tool("add".into())),
                 parallel_tool_calls: Some(false),
                 is_thread: false,
+                has_more_output: false,
             },
             instructions: "Be brief.".into(),
             thread: Some(Thread { messages: vec![Message::user("hi")], ..Thread::default() }),

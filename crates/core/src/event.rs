@@ -397,6 +397,10 @@ pub enum EventBody {
         /// How long the round waited for its permit, in milliseconds: a queue is not the task's time.
         #[serde(default, skip_serializing_if = "is_zero")]
         waited_ms: u64,
+        /// How long the model read before its first token, in milliseconds: that is no time in which it could have come to an
+        /// end, so the soft deadline does not count it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        prefill_ms: u64,
     },
     /// A model call failed for good.
     ModelFailed {
@@ -583,7 +587,7 @@ impl EventBody {
     #[must_use]
     pub fn replied(round: u32, reply: ModelReply, calls: Vec<ResolvedCall>, backend: String) -> Self {
         let ModelReply { text, tool_calls: _, finish, usage, model, declined, provider_state, repairs } = reply;
-        let waited_ms = 0;
+        let (waited_ms, prefill_ms) = (0, 0);
         Self::ModelReplied {
             round,
             text,
@@ -596,7 +600,17 @@ impl EventBody {
             provider_state,
             repairs,
             waited_ms,
+            prefill_ms,
         }
+    }
+
+    /// The same for a reply whose model read for this long before its first token, in milliseconds.
+    #[must_use]
+    pub fn after_prefill(mut self, ms: u64) -> Self {
+        if let Self::ModelReplied { prefill_ms, .. } = &mut self {
+            *prefill_ms = ms;
+        }
+        self
     }
 
     /// The same for a reply whose round waited this long for its permit, in milliseconds.
@@ -606,6 +620,15 @@ impl EventBody {
             *waited_ms = ms;
         }
         self
+    }
+
+    /// How long the model read before the first token of the reply that this event records, in milliseconds.
+    #[must_use]
+    pub const fn prefill_ms(&self) -> u64 {
+        match self {
+            Self::ModelReplied { prefill_ms, .. } => *prefill_ms,
+            _ => 0,
+        }
     }
 
     /// Which round of its agent ended here, and how long it waited for its permits, in milliseconds.

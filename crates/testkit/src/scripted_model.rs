@@ -225,9 +225,8 @@ impl Model for ScriptedModel {
             }
             abandon.0 = None;
             let reply = (self.script)(request, call)?;
-            if !reply.text.is_empty() {
-                drafts(Draft::Text(reply.text.clone()));
-            }
+            // An empty text says that the reply has begun.
+            drafts(Draft::Text(reply.text.clone()));
             Ok(reply)
         })
     }

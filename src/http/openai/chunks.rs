@@ -244,6 +244,7 @@ mod tests {
                 provider_state: None,
                 repairs: Vec::new(),
                 waited_ms: 0,
+                prefill_ms: 0,
             })
         };
         let mut chunks = chunks();

@@ -243,7 +243,7 @@ pub fn options(
     tool_choice: Option<ToolChoice>,
     parallel_tool_calls: Option<bool>,
 ) -> Result<CallOptions, Fault> {
-    Ok(CallOptions { sampling: sampling.check()?, format, tool_choice, parallel_tool_calls, is_thread: false })
+    Ok(CallOptions { sampling: sampling.check()?, format, tool_choice, parallel_tool_calls, ..CallOptions::default() })
 }
 
 /// A value in an error, in short.

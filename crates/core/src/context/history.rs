@@ -4,7 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::clip;
-use crate::message::Message;
+use crate::{
+    event::Mode,
+    message::{Message, ToolCall},
+};
 
 /// One past turn as later turns see it: what was asked and what was answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,28 +19,81 @@ pub struct Exchange {
     /// It must not leave the house: only private turns see it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
-    /// How it was done, where commands were written: a model that sees answers alone learns to answer, and runs nothing.
+    /// How it was done: a model that sees answers alone learns to answer, and runs nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
-/// A round of a past turn: what the model wrote, and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A round of a past turn: what the model wrote, and what came of it. Either commands or calls of tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The reply with its commands.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commands: String,
     /// The results, in their frames.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub results: String,
+    /// The calls of tools, each with its result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<(ToolCall, String)>,
+    /// The mode whose tools those are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+}
+
+impl Step {
+    fn len_bytes(&self) -> usize {
+        let calls = self.calls.iter().map(|(call, result)| call.name.len() + call.arguments.len() + result.len());
+        self.commands.len() + self.results.len() + calls.sum::<usize>()
+    }
+
+    fn tokens(&self) -> u32 {
+        let calls = self.calls.iter().map(|(_, result)| tokens(result.len()));
+        calls.fold(tokens(self.len_bytes()), u32::saturating_add)
+    }
+
+    /// Puts it before the answer that it led to, for a model that calls in this way.
+    fn push_to(&self, messages: &mut Vec<Message>, shown: Shown) {
+        if shown.by_commands && !self.commands.is_empty() {
+            messages.push(Message::assistant(self.commands.clone()));
+            messages.push(Message::user(self.results.clone()));
+        }
+        if shown.by_commands || self.mode != Some(shown.mode) || self.calls.is_empty() {
+            return;
+        }
+        // Providers want ids that are their own in the whole prompt, and one of them exactly nine letters or digits.
+        let first = messages.len();
+        let id = |n: usize| format!("p{:08}", (first + n) % 100_000_000);
+        let calls = self.calls.iter().enumerate();
+        let tool_calls = calls.map(|(n, (call, _))| ToolCall { id: id(n), ..call.clone() }).collect();
+        messages.push(Message::Assistant { text: String::new(), tool_calls, provider_state: None });
+        messages.extend(self.calls.iter().enumerate().map(|(n, (_, result))| Message::Tool {
+            call_id: id(n),
+            text: result.clone(),
+            is_error: false,
+        }));
+    }
+}
+
+/// How the turn calls to which the history is shown: it is shown calls like its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown {
+    /// It must not leave the house.
+    pub private: bool,
+    /// Its model writes commands.
+    pub by_commands: bool,
+    /// Its mode.
+    pub mode: Mode,
 }
 
 impl Exchange {
     fn tokens(&self) -> u32 {
-        let steps = self.steps.iter().map(|s| tokens(s.commands.len()).saturating_add(tokens(s.results.len())));
+        let steps = self.steps.iter().map(Step::tokens);
         steps.fold(tokens(self.user.len()).saturating_add(tokens(self.answer.len())), u32::saturating_add)
     }
 
     fn len_bytes(&self) -> usize {
-        let steps: usize = self.steps.iter().map(|s| s.commands.len() + s.results.len()).sum();
+        let steps: usize = self.steps.iter().map(Step::len_bytes).sum();
         self.user.len() + self.answer.len() + steps
     }
 }
@@ -114,12 +170,11 @@ impl History {
     }
 
     /// The messages to send; of what [`History::fit`] left, the newest that take no more than this, with what is private
-    /// only for a private turn. A long message makes room for itself in its own turn only. How it was done is shown to a
-    /// model that writes commands.
+    /// only for a private turn. A long message makes room for itself in its own turn only.
     #[must_use]
-    pub fn messages(&self, tokens_max: u32, private: bool, by_commands: bool) -> Vec<Message> {
+    pub fn messages(&self, tokens_max: u32, shown: Shown) -> Vec<Message> {
         let mut used = 0_u32;
-        let seen = self.past[self.start..].iter().rev().filter(|e| private || !e.private);
+        let seen = self.past[self.start..].iter().rev().filter(|e| shown.private || !e.private);
         let fitting: Vec<&Exchange> = seen
             .take_while(|e| {
                 used = used.saturating_add(e.tokens());
@@ -131,9 +186,8 @@ impl History {
             if !exchange.user.is_empty() {
                 messages.push(Message::user(exchange.user.clone()));
             }
-            for step in exchange.steps.iter().filter(|_| by_commands && !exchange.user.is_empty()) {
-                messages.push(Message::assistant(step.commands.clone()));
-                messages.push(Message::user(step.results.clone()));
+            for step in exchange.steps.iter().filter(|_| !exchange.user.is_empty()) {
+                step.push_to(&mut messages, shown);
             }
             messages.push(Message::assistant(exchange.answer.clone()));
         }
@@ -144,6 +198,8 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SHOWN: Shown = Shown { private: false, by_commands: false, mode: Mode::SingleLoop };
 
     fn exchange(n: usize) -> Exchange {
         Exchange { user: format!("question {n}"), answer: "x".repeat(400), private: false, steps: Vec::new() }
@@ -157,7 +213,7 @@ mod tests {
             history.push(exchange(n));
             history.fit(2_000);
             starts.push(history.start);
-            assert!(tokens_of(&history.messages(u32::MAX, false, false)) <= 2_000);
+            assert!(tokens_of(&history.messages(u32::MAX, SHOWN)) <= 2_000);
         }
         starts.dedup();
         assert!(starts.len() < 20, "the start moved {} times in 100 turns", starts.len());
@@ -170,9 +226,9 @@ mod tests {
             history.push(exchange(n));
         }
         history.fit(2_000);
-        assert_eq!(history.messages(300, false, false).len(), 4, "two exchanges of about 120 tokens fit");
-        assert_eq!(history.messages(2_000, false, false).len(), 8);
-        assert!(history.messages(0, false, false).is_empty());
+        assert_eq!(history.messages(300, SHOWN).len(), 4, "two exchanges of about 120 tokens fit");
+        assert_eq!(history.messages(2_000, SHOWN).len(), 8);
+        assert!(history.messages(0, SHOWN).is_empty());
     }
 
     #[test]
@@ -193,6 +249,6 @@ mod tests {
         }
         let bytes: usize = history.exchanges().iter().map(Exchange::len_bytes).sum();
         assert!(bytes <= History::BYTES_MAX && history.start <= history.past.len(), "{bytes}");
-        assert!(!history.messages(u32::MAX, false, false).is_empty());
+        assert!(!history.messages(u32::MAX, SHOWN).is_empty());
     }
 }

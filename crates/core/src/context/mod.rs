@@ -10,7 +10,7 @@ mod tools;
 pub use clip::clip;
 pub(crate) use frame::with_fences;
 pub use frame::{Framed, Frames, escape, framed, unescape};
-pub use history::{Exchange, History, Step, tokens, tokens_of};
+pub use history::{Exchange, History, Shown, Step, tokens, tokens_of};
 pub use prompts::{
     agent_context, agent_mission, agent_system, continue_note, main_system, main_system_cmd, turn_context,
 };

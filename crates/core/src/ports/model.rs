@@ -10,7 +10,7 @@ use crate::message::{ModelError, ModelErrorKind, ModelReply, ModelRequest};
 /// A piece of a reply that is still being written. Drafts are the only thing announced before it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draft {
-    /// More visible text.
+    /// More visible text; an empty one says that the reply has begun.
     Text(String),
     /// More reasoning, where a provider shows it.
     Reasoning(String),

@@ -10,6 +10,10 @@ use crate::{
 const REASONING_TOKENS_MIN: u32 = 8_192;
 /// What is asked for however full the window is: a prompt that leaves less does not fit, which the server says itself.
 const OUTPUT_TOKENS_MIN: u32 = 64;
+/// How many times the usual limit a reply may take that was cut off at it before.
+const RAISED_BY: u32 = 2;
+/// No limit is raised beyond this.
+const RAISED_TOKENS_MAX: u32 = 32_768;
 /// The level of rounds whose answers are spoken: what is heard stays short.
 const SPOKEN_LEVEL: u8 = 0;
 
@@ -28,6 +32,9 @@ pub fn output_tokens(request: &ModelRequest, facts: &BackendFacts, window: Optio
         }
         None => planned,
     };
+    // The operator's own limit of a backend stays, and so does the caller's.
+    let may_raise = request.options.has_more_output && !is_fixed && facts.output_tokens_max.is_none();
+    let wanted = if may_raise { wanted.saturating_mul(RAISED_BY).min(RAISED_TOKENS_MAX.max(wanted)) } else { wanted };
     let Some(window) = window else { return wanted };
     let room = window.saturating_sub(prompt_tokens(request));
     wanted.min(room.max(OUTPUT_TOKENS_MIN))
@@ -91,6 +98,24 @@ mod tests {
         }
         let large = request(20_000, Some(20_000), 2);
         assert_eq!(limit(&large, None, None, true), 20_000);
+    }
+
+    #[test]
+    fn limit_that_cut_a_reply_off_is_doubled_within_the_window_and_what_the_operator_and_the_caller_set() {
+        let raised = |request: ModelRequest| {
+            let options = CallOptions { has_more_output: true, ..request.options };
+            ModelRequest { options, ..request }
+        };
+        let planned = raised(request(2_000, None, 2));
+        assert_eq!(limit(&planned, None, None, false), 4_000);
+        assert_eq!(limit(&planned, None, None, true), 16_384);
+        assert_eq!(limit(&planned, Some(5_000), None, false), 5_000);
+        assert_eq!(limit(&planned, None, Some(2_048), false), 2_048 - prompt_tokens(&planned));
+        assert_eq!(limit(&raised(request(30_000, None, 2)), None, None, false), 32_768);
+        assert_eq!(limit(&raised(request(40_000, None, 2)), None, None, false), 40_000);
+        for fixed in [request(300, Some(300), 2), request(300, None, 0)] {
+            assert_eq!(limit(&raised(fixed), None, None, false), 300);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     run::{AgentRun, Ending, OpenCall, Phase, Reply},
 };
 use crate::{
-    caller::{AnswerFormat, Thread, ToolChoice},
+    caller::{AnswerFormat, CallOptions, Thread, ToolChoice},
     event::{Action, ResolvedCall},
     json_schema,
     message::{CacheTtl, Finish, Message, ModelReply, ModelRequest, SystemPart, ToolCall},
@@ -28,7 +28,8 @@ const SEND_AGAIN: &str = "[not run] Another call of this reply was wrong. Send a
 pub(super) fn shape(request: &mut ModelRequest, turn: &Turn) {
     let Some(asked) = &turn.inbound.request else { return };
     let options = &asked.options;
-    request.options = options.clone();
+    let has_more_output = request.options.has_more_output;
+    request.options = CallOptions { has_more_output, ..options.clone() };
     if !asked.instructions.is_empty() {
         request.system.push(SystemPart { text: asked.instructions.clone(), cache: None });
     }

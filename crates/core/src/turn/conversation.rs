@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// The version of the shape below, for snapshots: an older snapshot is ignored and the log is read instead.
-pub const STATE_VERSION: u16 = 8;
+pub const STATE_VERSION: u16 = 9;
 
 /// How many finished tasks are remembered, so that a message that comes again is not answered again.
 const FINISHED_MAX: usize = 32;
@@ -198,13 +198,34 @@ pub struct Clock {
     /// How much of [`Self::from`] are waits for permits, in milliseconds.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub waited_ms: u64,
+    /// How long models read before their first tokens, in milliseconds: the soft deadline is later by that.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub prefill_ms: u64,
+    /// How much of that are sub-agents' since the main agent's last reply: the longest, and not the sum.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub agents_prefill_ms: u64,
 }
 
 impl Clock {
     /// Deadlines that count from then on.
     #[must_use]
     pub const fn starting(from: Micros) -> Self {
-        Self { from, soft_passed: false, hard_passed: false, hinted: false, agents_waited_ms: 0, waited_ms: 0 }
+        Self {
+            from,
+            soft_passed: false,
+            hard_passed: false,
+            hinted: false,
+            agents_waited_ms: 0,
+            waited_ms: 0,
+            prefill_ms: 0,
+            agents_prefill_ms: 0,
+        }
+    }
+
+    /// A model read for this long before its first token. What it read before its deadlines began to count does not move them.
+    pub(super) fn credit_prefill(&mut self, prefill_ms: u64, now: Micros) {
+        let prefill_ms = prefill_ms.min(now.since_ms(self.from));
+        self.prefill_ms = self.prefill_ms.saturating_add(prefill_ms);
     }
 
     /// Rounds waited for their permits: that is not the turn's time. What they waited before its deadlines began to count,
@@ -400,7 +421,7 @@ impl Conversation {
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {
             // It is not kept twice.
             Some(thread) => opening::of_thread(std::mem::take(&mut thread.messages)),
-            None => opening::open(&mut self.history, paused, &inbound, facts, limits, (fixed_tokens, &frames)),
+            None => opening::open(&mut self.history, paused, &inbound, facts, limits, (mode, fixed_tokens, &frames)),
         };
         let run_limits = opening::run_limits(mode, limits, self.window_used(limits));
         let (agent, kind) = (AgentId::orchestrator(), RunKind::Main(mode));
@@ -484,7 +505,9 @@ impl Conversation {
             self.receipts.drain(..self.receipts.len().saturating_sub(RECEIPTS_MAX));
             let private = turn.inbound.private;
             let answer = report::remembered(&turn, body, text);
-            let steps = if matches!(body, EventBody::Answered { .. }) { turn.main.steps() } else { Vec::new() };
+            // What is gone on with is shown whole, or by its report.
+            let is_done = matches!(body, EventBody::Answered { paused: false, .. });
+            let steps = if is_done { turn.main.steps() } else { Vec::new() };
             self.history.push(Exchange { user: turn.inbound.text, answer, private, steps });
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {

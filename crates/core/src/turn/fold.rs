@@ -52,7 +52,8 @@ impl Turn {
             && self.main.awaits(round)
         {
             self.clock.credit(waited_ms, at);
-            self.clock.agents_waited_ms = 0;
+            self.clock.credit_prefill(body.prefill_ms(), at);
+            (self.clock.agents_waited_ms, self.clock.agents_prefill_ms) = (0, 0);
         }
     }
 
@@ -273,6 +274,9 @@ impl Turn {
         let more_ms = report.waited_ms.saturating_sub(self.clock.agents_waited_ms);
         self.clock.credit(more_ms, at);
         self.clock.agents_waited_ms += more_ms;
+        let more_ms = report.prefill_ms.saturating_sub(self.clock.agents_prefill_ms);
+        self.clock.credit_prefill(more_ms, at);
+        self.clock.agents_prefill_ms += more_ms;
         self.main.provenance.add_ids(report.ids.iter().copied());
         self.main.provenance.reported(report);
         self.settle();

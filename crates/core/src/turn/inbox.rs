@@ -310,20 +310,25 @@ impl Conversation {
     /// When the next deadline of a task passes: whose, and whether it is the hard one. A message that is held back has none.
     #[must_use]
     pub fn next_deadline(&self, deadlines: &Deadlines) -> Option<(Micros, TaskId, bool)> {
-        self.next_deadline_but(deadlines, |_, at| at)
+        self.next_deadline_but(deadlines, |_, at, _| at)
     }
 
-    /// The same where the caller knows of waits that are not recorded yet, and moves a turn's deadline by them.
+    /// The same where the caller knows of waits that are not recorded yet, and moves a turn's deadline by them; it is told
+    /// whether that is the hard one.
     #[must_use]
     pub fn next_deadline_but(
         &self,
         deadlines: &Deadlines,
-        moved: impl Fn(&Turn, Micros) -> Micros,
+        moved: impl Fn(&Turn, Micros, bool) -> Micros,
     ) -> Option<(Micros, TaskId, bool)> {
         let turns =
             self.turns.iter().filter(|t| !t.suspended && !t.cancelled && !t.may_wait_for_others()).filter_map(|t| {
-                let (at, hard) = t.clock.next(t.deadline(deadlines), deadlines.permit_ms_max(t.inbound.priority))?;
-                Some((moved(t, at), t.task, hard))
+                let (deadline, permit_ms_max) = (t.deadline(deadlines), deadlines.permit_ms_max(t.inbound.priority));
+                let (at, is_hard) = t.clock.next(deadline, permit_ms_max)?;
+                // However far the soft one is moved, the hard one does not wait for it.
+                let hard = moved(t, t.clock.after(deadline.hard_ms, permit_ms_max), true);
+                let soft = (!is_hard).then(|| moved(t, at, false)).filter(|soft| *soft < hard);
+                Some(soft.map_or((hard, t.task, true), |soft| (soft, t.task, false)))
             });
         // One that stands behind a turn of its own lane waits for that turn, whose deadlines count.
         let pending = Lane::ALL.into_iter().flat_map(|lane| self.ready_in(lane)).map(|p| {
@@ -359,14 +364,24 @@ impl Conversation {
 }
 
 impl Clock {
+    /// The soft deadline: what a model reads before its first token does not count.
+    fn soft_ms(self, deadline: Deadline) -> u64 {
+        deadline.soft_ms.saturating_add(self.prefill_ms)
+    }
+
+    /// So long after it began to count.
+    fn after(self, ms: u64, permit_ms_max: u64) -> Micros {
+        let beyond_ms = self.waited_ms.saturating_sub(permit_ms_max);
+        self.from.later_ms(ms).plus_ms(-i64::try_from(beyond_ms).unwrap_or(i64::MAX))
+    }
+
     /// `permit_ms_max` is how much of the waits for permits is not the turn's own time: what waited for longer is.
     fn next(self, deadline: Deadline, permit_ms_max: u64) -> Option<(Micros, bool)> {
-        let beyond_ms = self.waited_ms.saturating_sub(permit_ms_max);
-        let after = |ms: u64| self.from.later_ms(ms).plus_ms(-i64::try_from(beyond_ms).unwrap_or(i64::MAX));
+        let after = |ms: u64| self.after(ms, permit_ms_max);
         match (self.soft_passed, self.hard_passed) {
             (_, true) => None,
             (true, false) => Some((after(deadline.hard_ms), true)),
-            (false, false) if deadline.soft_ms < deadline.hard_ms => Some((after(deadline.soft_ms), false)),
+            (false, false) if self.soft_ms(deadline) < deadline.hard_ms => Some((after(self.soft_ms(deadline)), false)),
             (false, false) => Some((after(deadline.hard_ms), true)),
         }
     }

@@ -22,6 +22,8 @@ const UNUSABLE_ROUNDS_MAX: u32 = 3;
 const STEPS_MAX: usize = 3;
 /// How much of each reply and result, in bytes.
 const STEP_BYTES_MAX: usize = 500;
+/// How many calls of one round.
+const STEP_CALLS_MAX: usize = 4;
 const ACT_CMD: &str = "[You ran no command. Write it in a ```cmd block, or say why not.]";
 const ACT_JSON: &str = "[You called no skill. Call use_skill, or say why not.]";
 const CLAIMED_AGAIN: &str = "[You ran no command for this message. If it asks for something to be done, write the cmd block that does \
@@ -93,12 +95,38 @@ impl AgentRun {
         self.stable = self.stable.min(self.messages.len());
     }
 
-    /// What later turns see of how this run went: its last rounds whose commands all succeeded. Mistakes would be taken for
+    /// What later turns see of how this run went: its last rounds whose calls all succeeded. Mistakes would be taken for
     /// examples.
     pub(super) fn steps(&self) -> Vec<Step> {
-        if !self.by_commands {
-            return Vec::new();
-        }
+        let mut steps = if self.by_commands { self.steps_by_commands() } else { self.steps_by_tools() };
+        steps.drain(..steps.len().saturating_sub(STEPS_MAX));
+        steps
+    }
+
+    fn steps_by_tools(&self) -> Vec<Step> {
+        let RunKind::Main(mode) = self.kind else { return Vec::new() };
+        let messages = &self.messages[self.stable.min(self.messages.len())..];
+        let step = |(at, message): (usize, &Message)| {
+            let Message::Assistant { tool_calls, .. } = message else { return None };
+            // What a skill is for stands in the prompt, too.
+            if tool_calls.is_empty() || tool_calls.iter().all(|call| call.name == "get_skill") {
+                return None;
+            }
+            let results = messages.get(at + 1..at + 1 + tool_calls.len())?;
+            let calls = tool_calls.iter().zip(results).map(|(call, result)| match result {
+                Message::Tool { text, is_error: false, .. } if call.arguments.len() <= STEP_BYTES_MAX => {
+                    let call = ToolCall { id: String::new(), ..call.clone() };
+                    Some((call, clip(text, STEP_BYTES_MAX).into_owned()))
+                }
+                _ => None,
+            });
+            let calls = calls.collect::<Option<Vec<_>>>()?;
+            (calls.len() <= STEP_CALLS_MAX).then(|| Step { calls, mode: Some(mode), ..Step::default() })
+        };
+        messages.iter().enumerate().filter_map(step).collect()
+    }
+
+    fn steps_by_commands(&self) -> Vec<Step> {
         let rounds = self.messages[self.stable.min(self.messages.len())..].windows(2);
         let step = |round: &[Message]| match round {
             [Message::Assistant { text: commands, .. }, Message::User { text: results, .. }] => {
@@ -106,14 +134,15 @@ impl AgentRun {
                 let ok = results.iter().all(|r| r.attributes.contains("status=\"ok\""));
                 let shown = results.iter().map(|r| self.frames.wrap("result", &[], &clip(&r.text, STEP_BYTES_MAX)));
                 let results = shown.collect::<Vec<_>>().join("\n");
-                (ok && !results.is_empty() && commands.len() <= STEP_BYTES_MAX)
-                    .then(|| Step { commands: commands.clone(), results })
+                (ok && !results.is_empty() && commands.len() <= STEP_BYTES_MAX).then(|| Step {
+                    commands: commands.clone(),
+                    results,
+                    ..Step::default()
+                })
             }
             _ => None,
         };
-        let mut steps: Vec<Step> = rounds.filter_map(step).collect();
-        steps.drain(..steps.len().saturating_sub(STEPS_MAX));
-        steps
+        rounds.filter_map(step).collect()
     }
 
     fn push_as_command(&mut self, message: Message) {

@@ -43,6 +43,26 @@ pub(super) fn without_calls(text: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Whether a text that was cut off is nothing but the beginning of a call.
+pub(super) fn is_cut_call(text: &str) -> bool {
+    let text = text.trim();
+    let fenced =
+        text.strip_prefix(FENCE).map(|text| text.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_'));
+    let text = fenced.unwrap_or(text).trim_start();
+    if TAGS.iter().any(|(opening, _)| text.starts_with(opening)) {
+        return true;
+    }
+    let object = text.trim_start_matches(['{', '[', ' ', '\n']);
+    let begins = ["\"name\"", "\"function\"", "\"tool\"", "\"tool_name\"", "\"tool_calls\""];
+    if object.len() == text.len() || !begins.iter().any(|name| object.starts_with(name)) {
+        return false;
+    }
+    // An object with a name is data as often.
+    let named = object.split('"').nth(3).unwrap_or_default();
+    let is_skill = named.contains(['_', '.']) && !named.contains(' ');
+    is_skill || ["\"arguments\"", "\"parameters\"", "\"args\""].iter().any(|key| object.contains(key))
+}
+
 /// The words of a text that begins as a result does that the kernel gives: a model made it up. Nothing of any other text.
 pub(super) fn invented_result(text: &str) -> Option<String> {
     let mut rest = text.trim();
@@ -150,6 +170,23 @@ mod tests {
             ("[TOOL_CALLS][{\"name\": \"launch\", \"arguments\": {}}]", ""),
         ] {
             assert_eq!(without_calls(text).as_deref(), Some(rest), "{text}");
+        }
+    }
+
+    #[test]
+    fn beginning_of_a_call_is_told_from_an_answer_that_was_cut_off() {
+        for text in [
+            "{\"name\": \"tasks.create\", \"argum",
+            "```json\n{\"name\": \"add\", \"arguments\": {\"title\": \"Bu",
+            "<tool_call>\n{\"name\": \"x",
+            "[{\"function\": {\"name\": \"a\", \"parameters\": {",
+        ] {
+            assert!(is_cut_call(text), "{text}");
+        }
+        for text in
+            ["Once upon a", "{\"name\": \"Bob\", \"age\": 7, \"frien", "[1, 2, 3", "```json\n{\"a\": 1", "\"name\""]
+        {
+            assert!(!is_cut_call(text), "{text}");
         }
     }
 

@@ -21,6 +21,7 @@ mod markup;
 mod messages;
 mod numbers;
 mod opening;
+mod output;
 mod overflow;
 mod provenance;
 mod quotes;

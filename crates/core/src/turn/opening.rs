@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
 use crate::{
-    context::{Exchange, Frames, History, continue_note, tokens_of, turn_context},
+    context::{Exchange, Frames, History, Shown, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
     inbound::OPERATION,
     limits::{MainInterface, TurnLimits},
@@ -34,7 +34,7 @@ pub(super) fn open(
     inbound: &Inbound,
     facts: &PromptFacts,
     limits: &TurnLimits,
-    (fixed_tokens, frames): (u32, &Frames),
+    (mode, fixed_tokens, frames): (Mode, u32, &Frames),
 ) -> Opening {
     let outside = outside_text(inbound, frames);
     let said = outside.as_deref().or(facts.spoken.as_deref()).unwrap_or(&inbound.text);
@@ -44,7 +44,7 @@ pub(super) fn open(
     let context = turn_context(facts, frames);
     let mut fresh = |said: String| {
         let last = Message::User { context: context.clone(), text: said };
-        fresh(history, last, (inbound.private, by_commands), tokens_max)
+        fresh(history, last, Shown { private: inbound.private, by_commands, mode }, tokens_max)
     };
     let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
         return fresh(said.to_owned());
@@ -80,10 +80,10 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
 }
 
 /// A part of the budget is left for the message, so that the window does not move with every length of it.
-fn fresh(history: &mut History, last: Message, (private, by_commands): (bool, bool), tokens_max: u32) -> Opening {
+fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) -> Opening {
     history.fit(tokens_max / 5 * 4);
     let room = tokens_max.saturating_sub(tokens_of(std::slice::from_ref(&last)));
-    let mut messages = history.messages(room, private, by_commands);
+    let mut messages = history.messages(room, shown);
     let stable = messages.len();
     messages.push(last);
     Opening {

@@ -130,8 +130,12 @@ pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
     let doubted = with_doubts(text, turn);
     let text = if untrue.is_some() { doubted } else { with_failures(doubted, turn) };
     let text = with_cut(&text, turn.main.finish);
-    match untrue {
-        Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::NoAction),
+    if let Some(line) = untrue {
+        return (format!("{text}\n\n{line}"), AnswerOutcome::NoAction);
+    }
+    let shown = turn.own_receipts().chain(turn.known_receipts()).chain(earlier.receipts);
+    match truth::promised_reminder(&text, &turn.inbound.text, shown).filter(|_| !turn.has_unseen_work()) {
+        Some(line) => (format!("{text}\n\n{line}"), AnswerOutcome::Done),
         None => (text, AnswerOutcome::Done),
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn main(conversation: ConversationId, turn: &Turn, skills: &SkillSet)
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: conversation.to_string(),
         priority: turn.inbound.priority.level(),
-        options: CallOptions::default(),
+        options: CallOptions { has_more_output: turn.main.output.is_raised(), ..CallOptions::default() },
     };
     caller::shape(&mut request, turn);
     request
@@ -57,6 +57,6 @@ pub(super) fn sub(turn: &SubTurn) -> ModelRequest {
         output_tokens_max: turn.limits.response_tokens_reserve,
         session_id: turn.conversation.to_string(),
         priority: turn.priority.level(),
-        options: CallOptions::default(),
+        options: CallOptions { has_more_output: turn.run.output.is_raised(), ..CallOptions::default() },
     }
 }

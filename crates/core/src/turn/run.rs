@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{markup, provenance::Provenance, truth};
+use super::{markup, output::OutputLimit, provenance::Provenance, truth};
 use crate::{
     context::Frames,
     event::{Action, AgentReport, EventBody, Mode, PlannedSkill, ReportStatus, ResolvedCall},
@@ -19,18 +19,14 @@ use crate::{
     time::Micros,
 };
 
-const NUDGE: &str = "[Your reply was empty. Answer in words, or use your tools.]";
-const NUDGE_SHORT: &str =
-    "[You used your whole reply for thinking. Think briefly now, and answer in words or use your tools.]";
 const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly where it stopped; repeat nothing.]";
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
-const EMPTY_TWICE: &str = "The model gave an empty answer twice.";
-const THOUGHT_ONLY: &str = "The model used its whole output for thinking and wrote no answer.";
-const FILTERED: &str = "The content filter of the model's provider withheld the answer.";
 /// After so many replies that ask again for what was done, the run is over: its work is done, and its model has lost track.
 const REPEATS_MAX: u32 = 2;
+
+const CUT_CALL: &str = "[Your reply was cut off at the length limit in the middle of a call: nothing ran. Send the whole call again, and nothing else.]";
 
 /// Who runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,6 +217,9 @@ pub struct AgentRun {
     /// It was asked to go on with one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     has_continued: bool,
+    /// How long its replies may be.
+    #[serde(default, skip_serializing_if = "OutputLimit::is_usual")]
+    pub(super) output: OutputLimit,
     /// It answers a program that sets the length itself: what is cut off stays so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) takes_cuts: bool,
@@ -264,8 +263,11 @@ pub struct AgentRun {
     /// How long its rounds waited for their permits, in milliseconds. Counted for sub-agents, whose reports tell it.
     #[serde(default, skip_serializing_if = "crate::event::is_zero")]
     pub(super) waited_ms: u64,
+    /// How long its models read before their first tokens, in milliseconds.
+    #[serde(default, skip_serializing_if = "crate::event::is_zero")]
+    pub(super) prefill_ms: u64,
     /// An empty reply was pointed out to it.
-    nudged: bool,
+    pub(super) nudged: bool,
     /// It was told that its calls are used up.
     pub(super) wrapping_up: bool,
 }
@@ -304,6 +306,7 @@ impl AgentRun {
             told_of_call: false,
             cut: None,
             has_continued: false,
+            output: OutputLimit::Usual,
             takes_cuts: false,
             shows_calls: false,
             in_doubt: Vec::new(),
@@ -318,6 +321,7 @@ impl AgentRun {
             provenance: Provenance::default(),
             unusable_rounds: 0,
             waited_ms: 0,
+            prefill_ms: 0,
             nudged: false,
             wrapping_up: false,
         }
@@ -372,6 +376,7 @@ impl AgentRun {
             receipts: self.receipts.clone(),
             ids: self.provenance.found_ids(),
             waited_ms: self.waited_ms,
+            prefill_ms: self.prefill_ms,
             in_doubt: self.doubts(),
             programs_ran: self.programs_ran || self.acts(),
         }
@@ -390,6 +395,7 @@ impl AgentRun {
             && self.awaits(round)
         {
             self.waited_ms = self.waited_ms.saturating_add(waited_ms);
+            self.prefill_ms = self.prefill_ms.saturating_add(body.prefill_ms());
         }
         match body {
             EventBody::ModelReplied { .. } => {
@@ -444,6 +450,9 @@ impl AgentRun {
         self.round_ends();
         self.usage.add(reply.usage);
         (self.finish, self.declined) = (reply.finish, reply.declined);
+        if self.finish == Finish::Length && !self.takes_cuts {
+            self.output.raise();
+        }
         if calls.is_empty() {
             // Some servers say that a reply stopped for calls though it has none: then it just stopped.
             if self.finish == Finish::ToolCalls {
@@ -493,7 +502,11 @@ impl AgentRun {
         let whole = before.map_or_else(|| text.trim().to_owned(), |before| truth::joined(&before, text));
         let has_rounds = self.round < self.rounds_max;
         let may_continue = self.finish == Finish::Length && has_rounds && !self.takes_cuts;
-        if may_continue && !std::mem::replace(&mut self.has_continued, true) {
+        if may_continue && !self.shows_calls && !self.told_of_call && markup::is_cut_call(text) {
+            self.told_of_call = true;
+            self.note(CUT_CALL);
+            self.next_round();
+        } else if may_continue && !std::mem::replace(&mut self.has_continued, true) {
             self.cut = Some(whole);
             self.note(GO_ON);
             self.next_round();
@@ -523,34 +536,15 @@ impl AgentRun {
         }
     }
 
-    fn end_cut(&mut self, text: String) {
-        self.finish = Finish::Length;
-        self.end(Ending::Said(text));
-    }
-
-    /// Takes a reply without words or calls.
-    fn was_silent(&mut self) {
-        let why = match self.finish {
-            Finish::ContentFilter => Some(FILTERED),
-            Finish::Length => self.nudged.then_some(THOUGHT_ONLY),
-            Finish::Stop | Finish::ToolCalls => self.nudged.then_some(EMPTY_TWICE),
-        };
-        if let Some(why) = why {
-            self.end(Ending::Silent(why.to_owned()));
-            return;
-        }
-        self.nudged = true;
-        self.note(if self.finish == Finish::Length { NUDGE_SHORT } else { NUDGE });
-        self.next_round();
-    }
-
     /// Takes the failure of the current round. If the context did not fit, it is made smaller and asked again, as often as
     /// that helps: the user sees an answer, and the log keeps everything.
     pub fn failed(&mut self, round: u32, error: &ModelError) {
         if !self.awaits(round) {
             return;
         }
-        if error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze()) {
+        let is_smaller = self.output.is_taken_back_for(error)
+            || error.kind == ModelErrorKind::Overflow && (self.forget_history() || self.squeeze());
+        if is_smaller {
             self.round_ends();
             self.again();
         } else {

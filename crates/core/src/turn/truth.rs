@@ -2,12 +2,14 @@
 //! its turn. The lists are short on purpose: a line of the kernel below an answer has to be rare and right.
 
 mod kinds;
+mod reminders;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 pub(super) use kinds::{Earlier, Kind, asks_what_was};
+pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};
 

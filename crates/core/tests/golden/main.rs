@@ -3,7 +3,7 @@
 //! more fields since, with those filled in. `event_v1/least` holds kinds with only the fields that version 1 always wrote:
 //! it must be read. These files are never changed; a new version gets a new folder.
 //!
-//! `state_v8` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
+//! `state_v9` is a snapshot: what these events fold to. A snapshot of another version is not read, so a fold or a state that
 //! comes to be another one needs a new version, and its own folder.
 
 // A test says what went wrong by panicking, in its helpers too.
@@ -188,8 +188,8 @@ fn folded() -> Conversation {
 
 #[test]
 fn a_snapshot_is_read_and_is_what_its_events_fold_to_or_has_another_version() {
-    let [(name, golden)] = &files("state_v8")[..] else { panic!("one file of a state") };
-    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 8), "a new version needs a folder of its own");
+    let [(name, golden)] = &files("state_v9")[..] else { panic!("one file of a state") };
+    assert_eq!((name.as_str(), STATE_VERSION), ("folded", 9), "a new version needs a folder of its own");
     let now = serde_json::to_value(folded()).unwrap();
     assert_eq!(&now, golden, "the fold is the same, or STATE_VERSION is raised: {now:#}");
     let read: Conversation = serde_json::from_value(golden.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));

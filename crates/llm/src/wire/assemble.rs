@@ -315,7 +315,10 @@ impl Parts<'_> {
 
     /// Counts bytes of the answer against its limit.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.started = true;
+        if !std::mem::replace(&mut self.started, true) {
+            // It begins, also where nothing of it may be shown.
+            (self.drafts)(Draft::Text(String::new()));
+        }
         self.bytes += bytes;
         if self.bytes > self.config.reply_bytes_max {
             let detail = format!("the reply is larger than {} bytes", self.config.reply_bytes_max);

@@ -182,6 +182,7 @@ pub fn replied(task: TaskId, agent: AgentId, calls: Vec<ResolvedCall>, at: i64) 
         provider_state: None,
         repairs: Vec::new(),
         waited_ms: 0,
+        prefill_ms: 0,
     };
     NewEvent { agent, ..event(task, at, body) }
 }

@@ -60,7 +60,7 @@ fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
     let task = w.say("Much");
     let deadlines = Deadlines::default();
     let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
-    let waiting = w.conv.next_deadline_but(&deadlines, |_, at| at.plus_ms(40_000));
+    let waiting = w.conv.next_deadline_but(&deadlines, |_, at, _| at.plus_ms(40_000));
     assert_eq!(waiting, Some((before.plus_ms(40_000), task, false)), "while it waits the caller knows");
     let mut reply = crate::turn::tests::world::replied(1, &crate::turn::tests::script::reply("", &[]), Vec::new());
     let EventBody::ModelReplied { waited_ms, .. } = &mut reply else { panic!("a reply") };
@@ -68,6 +68,49 @@ fn time_that_a_round_waits_for_its_permit_is_not_the_tasks() {
     w.wait_ms(40_000);
     w.happens(task, reply);
     assert_eq!(w.conv.next_deadline(&deadlines), Some((before.plus_ms(40_000), task, false)), "then the log says it");
+}
+
+#[test]
+fn time_before_the_first_token_moves_the_soft_deadline_and_not_the_hard_one() {
+    let mut w = World::new();
+    let task = w.say("Much");
+    let deadlines = Deadlines::default();
+    let (soft, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    let reply = crate::turn::tests::script::reply("", &[tool("0", "get_skill", &json!({}))]);
+    let calls = vec![crate::event::ResolvedCall {
+        id: "0".to_owned(),
+        name: "get_skill".to_owned(),
+        raw: "{}".to_owned(),
+        action: crate::event::Action::Answer {
+            text: "none".to_owned(),
+            is_error: false,
+            is_unknown: false,
+            is_malformed: false,
+        },
+    }];
+    w.wait_ms(50_000);
+    w.happens(task, super::world::replied(1, &reply, calls).after_prefill(48_000));
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((soft.plus_ms(48_000), task, false)));
+    w.happens(task, SOFT);
+    let hard_ms = i64::try_from(deadlines.high.hard_ms - deadlines.high.soft_ms).unwrap();
+    assert_eq!(w.conv.next_deadline(&deadlines), Some((soft.plus_ms(hard_ms), task, true)), "the hard one stays");
+}
+
+#[test]
+fn longest_time_that_agents_read_at_the_same_time_moves_the_soft_deadline() {
+    let mut w = World::new();
+    w.say("Much");
+    w.replies("", &[dispatch("a", &[]), dispatch("b", &[]), collect(&[])]);
+    let deadlines = Deadlines::default();
+    let (before, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    w.wait_ms(90_000);
+    for (name, prefill_ms) in [("a", 30_000), ("b", 40_000)] {
+        let reply = crate::turn::tests::script::reply("Done.", &[]);
+        let body = super::world::replied(1, &reply, Vec::new()).after_prefill(prefill_ms);
+        w.agent_records(&super::script::agent(name), body);
+    }
+    let (after, ..) = w.conv.next_deadline(&deadlines).unwrap();
+    assert_eq!(after, before.plus_ms(40_000));
 }
 
 #[test]
@@ -400,6 +443,7 @@ fn an_answer_that_is_there_is_given_however_late() {
         provider_state: None,
         repairs: Vec::new(),
         waited_ms: 0,
+        prefill_ms: 0,
     };
     w.conv.fold(w.now, task, &main, &reply);
     w.conv.fold(w.now, task, &main, &HARD);

@@ -138,6 +138,7 @@ fn a_turn_is_cancelled_while_its_model_thinks() {
         provider_state: None,
         repairs: Vec::new(),
         waited_ms: 0,
+        prefill_ms: 0,
     };
     w.record(task, AgentId::orchestrator(), reply);
     assert!(w.current().is_some_and(|t| t != task), "the next turn is not answered by it");

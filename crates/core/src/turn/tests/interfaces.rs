@@ -63,6 +63,47 @@ fn later_turns_by_commands_see_the_commands_of_earlier_ones_and_no_mistakes() {
 }
 
 #[test]
+fn later_turns_by_tools_see_the_calls_of_earlier_ones_and_their_results_and_no_mistakes() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    w.say("Buy milk");
+    w.replies("", &[tool("0", "get_skill", &json!({}))]);
+    w.replies("", &[use_skill("0", "tasks.create", &json!({"wrong": "x"}))]);
+    w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "milk"}))]);
+    w.main_skill(&format!("Created task #1 milk {}", "x".repeat(5_000)));
+    w.replies("I added task #1.", &[]);
+    w.say("Buy bread");
+    let messages = w.request().messages;
+    assert_eq!(messages.len(), 5, "{messages:#?}");
+    let Message::Assistant { tool_calls, .. } = &messages[1] else { panic!("no call: {messages:#?}") };
+    let Message::Tool { call_id, text, is_error: false } = &messages[2] else { panic!("no result: {messages:#?}") };
+    assert!(tool_calls[0].arguments.contains("milk") && tool_calls[0].id == *call_id, "{messages:#?}");
+    assert!(text.starts_with("Created task #1 milk") && text.len() < 700, "{text}");
+    assert!(!format!("{messages:?}").contains("wrong"), "{messages:#?}");
+    assert_eq!(w.request().stable_messages, 4);
+    // The ids of several turns are their own.
+    w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "bread"}))]);
+    w.main_skill("Created task #2 bread");
+    w.replies("I added task #2.", &[]);
+    w.say("And now?");
+    let messages = w.request().messages;
+    let ids = messages.iter().filter_map(|m| if let Message::Tool { call_id, .. } = m { Some(call_id) } else { None });
+    let ids: std::collections::BTreeSet<_> = ids.collect();
+    assert!(ids.len() == 2 && ids.iter().all(|id| id.len() == 9), "{ids:?}");
+}
+
+#[test]
+fn calls_of_another_mode_are_not_shown_to_a_later_turn() {
+    let mut w = with(Mode::SingleLoop, MainInterface::Tools);
+    w.say("Buy milk");
+    w.replies("", &[use_skill("0", "tasks.create", &json!({"title": "milk"}))]);
+    w.main_skill("Created task #1 milk");
+    w.replies("I added task #1.", &[]);
+    w.mode = Mode::MultiAgent;
+    w.say("Buy bread");
+    assert_eq!(w.request().messages.len(), 3, "{:#?}", w.request().messages);
+}
+
+#[test]
 fn claim_without_a_command_is_asked_once_to_act() {
     let mut w = with(Mode::SingleLoop, MainInterface::Cmd);
     let task = w.say("Delete the dentist task");

@@ -186,6 +186,7 @@ fn what_a_caller_asks_is_sent_in_the_words_of_the_protocol_and_the_rest_is_named
         tool_choice: Some(ToolChoice::Tool("get_skill".into())),
         parallel_tool_calls: Some(false),
         is_thread: false,
+        has_more_output: false,
     };
     let asked = ModelRequest { options, ..request() };
     let mut config = ModelConfig { temperature: Some(0.7), ..config() };

@@ -223,6 +223,7 @@ fn options() -> CallOptions {
         tool_choice: Some(ToolChoice::Tool("get_skill".into())),
         parallel_tool_calls: Some(false),
         is_thread: false,
+        has_more_output: false,
     }
 }
 

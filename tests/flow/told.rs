@@ -1,0 +1,99 @@
+//! What a model that is sloppy does and says, through the HTTP front end: flags with a colon, promises that nothing keeps,
+//! replies that were cut off.
+
+use annie_testkit::model_server::{FakeModelServer, Reply};
+use serde_json::json;
+
+use super::bad_models::{ask, server_with};
+
+const BY_COMMANDS: &str = "[turn]\nmain_interface = \"cmd\"";
+
+fn cmd(command: &str) -> Reply {
+    Reply::says(format!("```cmd\n{command}\n```"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flag_written_with_a_colon_is_a_flag_and_a_title_with_a_colon_is_a_title() {
+    let model = FakeModelServer::queue([
+        cmd("tasks.create title: \"Buy milk\" priority: high"),
+        cmd("tasks.create Buy: bread"),
+        cmd("tasks.create titel: \"Buy eggs\""),
+        cmd("tasks.create --title \"Buy eggs\""),
+        cmd("tasks.search"),
+        Reply::says("These are your tasks."),
+    ])
+    .await;
+    let (_folder, server) = server_with(&model, BY_COMMANDS).await;
+    ask(&server, "add milk, bread and eggs to my tasks").await;
+    let requests = model.requests();
+    let shown = |n: usize| requests[n].messages().last().cloned().unwrap_or_default()["content"].to_string();
+    assert!(shown(1).contains("Created task #1 Buy milk") && shown(1).contains("priority high"), "{}", shown(1));
+    assert!(shown(2).contains("Created task #2 Buy: bread"), "{}", shown(2));
+    assert!(
+        shown(3).contains("Did you mean --title?") && shown(3).contains("Write: tasks.create --title"),
+        "{}",
+        shown(3)
+    );
+    assert!(shown(4).contains("Created task #3 Buy eggs"), "{}", shown(4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn promise_to_remind_is_corrected_after_a_created_task_and_a_title_that_speaks_of_reminding_is_not() {
+    let create =
+        |title: &str| Reply::calls([("use_skill", json!({"skill": "tasks.create", "arguments": {"title": title}}))]);
+    let model = FakeModelServer::queue([
+        create("Buy milk"),
+        Reply::says("I created the task. I will remind you on Friday!"),
+        create("remind Bob"),
+        Reply::says("The task 'remind Bob' was created."),
+        create("Brot kaufen"),
+        Reply::says("Die Aufgabe ist angelegt. Ich werde dich am Freitag daran erinnern."),
+    ])
+    .await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let said = ask(&server, "remind me to buy milk").await;
+    let answer = said["answer"].as_str().unwrap_or_default();
+    assert!(answer.contains("(Annie sends no reminders"), "{said}");
+    let said = ask(&server, "a task: remind Bob").await;
+    assert_eq!(said["answer"], "The task 'remind Bob' was created.", "{said}");
+    let said = ask(&server, "Erinnere mich ans Brot").await;
+    let answer = said["answer"].as_str().unwrap_or_default();
+    assert!(answer.contains("(Annie verschickt keine Erinnerungen"), "{said}");
+}
+
+/// The output limit of each request.
+fn limits(model: &FakeModelServer) -> Vec<u64> {
+    let limit = |body: &serde_json::Value| body["max_tokens"].as_u64().or(body["max_completion_tokens"].as_u64());
+    model.requests().iter().map(|seen| limit(&seen.json()).unwrap_or_default()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reply_cut_off_without_anything_usable_is_asked_again_with_twice_the_output_limit() {
+    let cut = "{\"name\": \"tasks.create\", \"arguments\": {\"title\": \"Buy";
+    for unusable in [Reply::says("").reasoning("SECRET plan"), Reply::says(cut), Reply::calls_raw("use_skill", cut)] {
+        let model = FakeModelServer::queue([unusable.finish("length"), Reply::says("Hello Ann!")]).await;
+        let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+        let said = ask(&server, "hello").await;
+        assert_eq!((&said["answer"], model.request_count()), (&json!("Hello Ann!"), 2), "{said}");
+        let limits = limits(&model);
+        assert!(limits[0] > 0 && limits[1] == 2 * limits[0], "{limits:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn longer_output_limit_that_is_refused_is_taken_back() {
+    let refused =
+        Reply::error(400, "max_tokens is too large: 4000. This model supports at most 2048 completion tokens");
+    let model = FakeModelServer::queue([
+        Reply::says("").reasoning("SECRET plan").finish("length"),
+        refused,
+        Reply::says("Hello Ann!"),
+    ])
+    .await;
+    let (_folder, server) = server_with(&model, "mode = \"single_loop\"").await;
+    let said = ask(&server, "hello").await;
+    assert_eq!(said["answer"], "Hello Ann!", "{said}");
+    let limits = limits(&model);
+    assert_eq!(limits.len(), 3, "{limits:?}");
+    assert_eq!((limits[1], limits[2]), (2 * limits[0], limits[0]), "{limits:?}");
+}
