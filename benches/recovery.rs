@@ -365,7 +365,13 @@ fn turn_of_log(n: usize) -> [EventBody; 4] {
     let text = format!("This is the answer to message {n}, a little longer than the question. {}", "word ".repeat(40));
     let facts = PromptFacts { skills: "- domain: what it is for".repeat(20), ..PromptFacts::default() };
     [
-        EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default(), route: Vec::new() },
+        EventBody::TurnStarted {
+            mode: Mode::MultiAgent,
+            facts,
+            limits: TurnLimits::default(),
+            route: Vec::new(),
+            continues: None,
+        },
         EventBody::Decided {
             component: "engine".to_owned(),
             decision: "run in mode multi_agent".to_owned(),

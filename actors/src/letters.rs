@@ -208,13 +208,12 @@ pub(crate) struct Tried {
 /// # Errors
 /// If its message is not there, or the store fails.
 pub(crate) async fn tried(store: &dyn Store, row: &LetterRow) -> Result<Tried, KernelError> {
-    let (mut original, mut effects) = (None, TaskEffects::default());
+    let (mut original, mut effects) = (None, TaskEffects::of(row.task));
     each_event(store, row.conversation, |event| {
-        if event.task == row.task {
-            effects.take(&event);
-            if let EventBody::Received(inbound) = event.body {
-                original = Some(inbound);
-            }
+        effects.take(&event);
+        match event.body {
+            EventBody::Received(inbound) if event.task == row.task => original = Some(inbound),
+            _ => {}
         }
         true
     })
@@ -227,7 +226,6 @@ pub(crate) async fn tried(store: &dyn Store, row: &LetterRow) -> Result<Tried, K
 /// what was done, and does not do it again.
 pub(crate) fn again(row: &LetterRow, tried: Tried, priority: Priority) -> Submission {
     let Tried { original, effects } = tried;
-    let (receipts, in_doubt) = effects.all();
     let is_outside = original.outside_text().is_some();
     let mut message = Submission::new(row.user.clone(), DEAD_LETTER, original.text).within(row.conversation);
     message.client_id = Some(format!("{DEAD_LETTER}:{}", row.task));
@@ -237,14 +235,8 @@ pub(crate) fn again(row: &LetterRow, tried: Tried, priority: Priority) -> Submis
     message.stateless = original.stateless;
     message.verbatim = true;
     message.request = original.request;
-    message.retry = Some(Retry {
-        of: row.task,
-        since: row.letter.since,
-        tried: row.letter.tried.clone(),
-        is_outside,
-        receipts,
-        in_doubt,
-    });
+    let tried = row.letter.tried.clone();
+    message.retry = Some(Retry { tried, is_outside, ..effects.retry(row.letter.since) });
     message
 }
 

@@ -61,7 +61,8 @@ pub(super) async fn begin(
         events.push(new(decided));
     }
     let may_act = state.wiring.routing.may_act(&route.candidates);
-    events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates }));
+    let continues = state.conv.continues(task);
+    events.insert(0, new(EventBody::TurnStarted { mode, facts, limits, route: route.candidates, continues }));
     if let Some(text) = route.refused {
         events.push(new(EventBody::Failed {
             code: "no_backend".to_owned(),

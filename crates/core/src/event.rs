@@ -347,6 +347,9 @@ pub enum EventBody {
         /// The backends that may run its rounds, the one meant first; nothing means the first that is configured.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         route: Vec<String>,
+        /// The paused turn that this one goes on from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continues: Option<TaskId>,
     },
     /// A round begins on a backend that works by itself: what it does may take effect, so the round is not run again. Not
     /// written for others.

@@ -132,18 +132,29 @@ pub struct Retry {
     /// Effects of the tries before that may have happened, as (skill, arguments): this one does not repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
+    /// A program worked on the tries before: what it did, no receipt shows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs_ran: bool,
 }
 
 impl Retry {
     /// A try of this task again that is told nothing of those before.
     #[must_use]
     pub const fn of(of: TaskId, since: Micros) -> Self {
-        Self { of, since, tried: Vec::new(), is_outside: false, receipts: Vec::new(), in_doubt: Vec::new() }
+        Self {
+            of,
+            since,
+            tried: Vec::new(),
+            is_outside: false,
+            receipts: Vec::new(),
+            in_doubt: Vec::new(),
+            programs_ran: false,
+        }
     }
 
     /// Whether the tries before had effects, or may have had.
     #[must_use]
     pub const fn had_effects(&self) -> bool {
-        !self.receipts.is_empty() || !self.in_doubt.is_empty()
+        !self.receipts.is_empty() || !self.in_doubt.is_empty() || self.programs_ran
     }
 }

@@ -196,8 +196,13 @@ fn pair((conversation, epoch): (ConversationId, Epoch), next: &mut u128) -> Appe
     *next += 1;
     let task = TaskId::from_uuid(Uuid::from_u128(*next));
     let facts = PromptFacts { skills: "x".repeat(TEXT_CHARS), ..PromptFacts::default() };
-    let started =
-        EventBody::TurnStarted { mode: Mode::MultiAgent, facts, limits: TurnLimits::default(), route: Vec::new() };
+    let started = EventBody::TurnStarted {
+        mode: Mode::MultiAgent,
+        facts,
+        limits: TurnLimits::default(),
+        route: Vec::new(),
+        continues: None,
+    };
     let answered = EventBody::answered("x".repeat(TEXT_CHARS));
     let events = [started, answered].map(|body| event(task, body)).to_vec();
     Append { conversation, user: user(), fence: Fence::Owner(epoch), events }

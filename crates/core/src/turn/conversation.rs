@@ -43,6 +43,9 @@ const RECEIPTS_MAX: usize = 32;
 /// A turn that stopped at a limit and may go on (S0 5.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Paused {
+    /// Its task; older snapshots do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
     /// The context as it was.
     pub messages: Vec<Message>,
     /// How many of those are history.
@@ -54,24 +57,38 @@ pub struct Paused {
     /// What it was told: the turn that continues it is shown the same texts again.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
-    /// The receipts of its own effects: the turn that continues it does not repeat them.
+    /// The receipts of its own effects and of those of the turns that it continued: the turn that continues it does not
+    /// repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
-    /// Effects of its own that may have happened.
+    /// Effects of its own that may have happened, and of the turns that it continued.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_doubt: Vec<(String, Value)>,
+    /// A program worked on it: what that did, no receipt shows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programs_ran: bool,
 }
 
 impl Paused {
-    /// The receipts of its effects and of its agents'.
+    /// The receipts of its effects and of its agents', each once: what a turn before it did, both lists may have.
     pub(super) fn all_receipts(&self) -> Vec<Receipt> {
-        self.receipts.iter().chain(self.plan.receipts()).cloned().collect()
+        each_once(self.receipts.iter().chain(self.plan.receipts()))
     }
 
-    /// Effects of its own and of its agents that may have happened.
+    /// Effects of its own and of its agents that may have happened, each once.
     pub(super) fn all_doubts(&self) -> Vec<(String, Value)> {
-        self.in_doubt.iter().chain(self.plan.in_doubt()).cloned().collect()
+        each_once(self.in_doubt.iter().chain(self.plan.in_doubt()))
     }
+}
+
+fn each_once<'a, T: Clone + PartialEq + 'a>(all: impl Iterator<Item = &'a T>) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for one in all {
+        if !once.contains(one) {
+            once.push(one.clone());
+        }
+    }
+    once
 }
 
 /// Turns of one lane follow one another: what a person waits for never stands behind what nobody waits for.
@@ -337,7 +354,7 @@ impl Conversation {
         match body {
             EventBody::Received(inbound) => self.received(seq, at, task, inbound),
             EventBody::Joined { into } => self.join(task, *into),
-            EventBody::TurnStarted { mode, facts, limits, route } => self.begin(task, *mode, facts, limits, route),
+            EventBody::TurnStarted { mode, facts, limits, route, .. } => self.begin(task, *mode, facts, limits, route),
             EventBody::CancelRequested { .. } => self.cancel(task),
             EventBody::Suspended { .. } | EventBody::Continued { .. } => {
                 self.hold(task, matches!(body, EventBody::Suspended { .. }));
@@ -428,6 +445,7 @@ impl Conversation {
         let outside = opening::outside_text(&inbound, &frames);
         let mut main = AgentRun::new(agent, kind, opening.messages, opening.stable, run_limits).with_frames(frames);
         (main.known, main.in_doubt) = (opening.receipts, opening.in_doubt);
+        main.programs_ran = opening.programs_ran;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.asks_only = spoken(&inbound.text).reads_only();
@@ -512,10 +530,12 @@ impl Conversation {
             if paused || turn.lane == Lane::Front {
                 self.paused = paused.then(|| {
                     let in_doubt = turn.main.doubts();
+                    let programs_ran = turn.main.programs_ran || turn.main.acts();
                     let AgentRun { mut messages, stable, receipts, mut known, provenance, .. } = turn.main.broken_off();
                     messages.push(Message::assistant(text));
                     known.extend(receipts);
                     Paused {
+                        task: Some(task),
                         messages,
                         stable,
                         plan: turn.plan.resumable(),
@@ -523,6 +543,7 @@ impl Conversation {
                         provenance,
                         receipts: known,
                         in_doubt,
+                        programs_ran,
                     }
                 });
             }

@@ -2,10 +2,15 @@
 
 use serde_json::Value;
 
-use super::{conversation::Paused, provenance::Provenance, run::RunLimits};
+use super::{
+    conversation::{Conversation, Lane, Paused},
+    provenance::Provenance,
+    run::RunLimits,
+};
 use crate::{
     context::{Exchange, Frames, History, Shown, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
+    ids::TaskId,
     inbound::OPERATION,
     limits::{MainInterface, TurnLimits},
     message::Message,
@@ -25,6 +30,8 @@ pub(super) struct Opening {
     pub receipts: Vec<Receipt>,
     /// What may have been done there.
     pub in_doubt: Vec<(String, Value)>,
+    /// A program worked there.
+    pub programs_ran: bool,
 }
 
 /// The context of a new turn, beside so many tokens of system prompt and tools: the paused one's if the user lets it go on, else history and the message.
@@ -40,20 +47,35 @@ pub(super) fn open(
     let said = outside.as_deref().or(facts.spoken.as_deref()).unwrap_or(&inbound.text);
     let tokens_max = limits.history_tokens_max_beside(fixed_tokens);
     let by_commands = limits.main_interface == MainInterface::Cmd;
-    let may_see = |paused: &Paused| inbound.private || !paused.private;
     let context = turn_context(facts, frames);
     let mut fresh = |said: String| {
         let last = Message::User { context: context.clone(), text: said };
         fresh(history, last, Shown { private: inbound.private, by_commands, mode }, tokens_max)
     };
-    let Some(paused) = paused.filter(|paused| may_see(paused) && is_continue(&inbound.text)) else {
+    let Some(paused) = paused.filter(|paused| goes_on(paused, inbound)) else {
         return fresh(said.to_owned());
     };
     let said = continue_note(said);
     // Whether its context fits or not: what was done is not done again.
-    let (receipts, in_doubt) = (paused.all_receipts(), paused.all_doubts());
+    let (receipts, in_doubt, programs_ran) = (paused.all_receipts(), paused.all_doubts(), paused.programs_ran);
     let opening = go_on(paused, &said, tokens_max).unwrap_or_else(|| fresh(said));
-    Opening { receipts, in_doubt, ..opening }
+    Opening { receipts, in_doubt, programs_ran, ..opening }
+}
+
+/// Whether a message lets a paused turn go on, and may be shown what that was about.
+fn goes_on(paused: &Paused, inbound: &Inbound) -> bool {
+    (inbound.private || !paused.private) && is_continue(&inbound.text)
+}
+
+impl Conversation {
+    /// The paused turn that the turn of a message that waits will go on from, if it begins now. The log has it with the
+    /// turn's beginning: what was done before the pause is looked up there when the turn is tried again.
+    #[must_use]
+    pub fn continues(&self, task: TaskId) -> Option<TaskId> {
+        let inbound = &self.inbox.iter().find(|pending| pending.task == task)?.inbound;
+        let paused = self.paused.as_ref().filter(|_| Lane::of(inbound.priority) == Lane::Front)?;
+        paused.task.filter(|_| inbound.thread().is_none() && goes_on(paused, inbound))
+    }
 }
 
 /// A message of an outside party as a model reads it: the kernel's line, and below it the party's text in a frame. Nothing
@@ -76,6 +98,7 @@ pub(super) fn of_thread(messages: Vec<Message>) -> Opening {
         provenance: Provenance::default(),
         receipts: Vec::new(),
         in_doubt: Vec::new(),
+        programs_ran: false,
     }
 }
 
@@ -93,6 +116,7 @@ fn fresh(history: &mut History, last: Message, shown: Shown, tokens_max: u32) ->
         provenance: Provenance::default(),
         receipts: Vec::new(),
         in_doubt: Vec::new(),
+        programs_ran: false,
     }
 }
 
@@ -112,6 +136,7 @@ fn go_on(paused: Paused, said: &str, tokens_max: u32) -> Option<Opening> {
         provenance,
         receipts: Vec::new(),
         in_doubt: Vec::new(),
+        programs_ran: false,
     })
 }
 

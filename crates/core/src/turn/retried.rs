@@ -1,40 +1,113 @@
 //! What a task had done before it failed: a new try of its dead letter is told, and does not do it again (invariant 3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::run::AgentRun;
 use crate::{
     event::{Action, Event, EventBody, PlannedSkill, Retry},
-    ids::IntentId,
+    ids::{AgentId, IntentId, TaskId},
     outcome::Status,
     receipt::Receipt,
     skill::Effect,
+    time::Micros,
 };
 
 /// Effects of each kind that are carried into a new try; the newest stay.
 const EFFECTS_MAX: usize = 1_000;
+/// What a model is told where a program worked on an earlier try: no receipt shows what that did.
+const PROGRAM_WORKED: &str = "[A program worked on an earlier try of this request, and what it did may have taken effect. Look what is \
+     there already, and do only what is missing.]";
 
-/// The effects of one task, its sub-agents' too, read off its events: the log has them also where no Engine lived to tell.
-#[derive(Debug, Default)]
+/// The effects of one task and of the turns that it goes on from, their sub-agents' too, read off the events of its
+/// conversation: the log has them also where no Engine lived to tell.
+#[derive(Debug)]
 pub struct TaskEffects {
+    task: TaskId,
+    of: BTreeMap<TaskId, Effects>,
+}
+
+/// What one turn did.
+#[derive(Debug, Default)]
+struct Effects {
     /// Planned and without a result, with whether a breaker let it begin.
     open: BTreeMap<IntentId, (PlannedSkill, bool)>,
     receipts: Vec<Receipt>,
     in_doubt: Vec<(String, Value)>,
+    /// Rounds that began on a backend that works by itself.
+    rounds_begun: BTreeSet<(AgentId, u32)>,
+    /// A program worked on an earlier try.
+    programs_ran: bool,
+    /// The paused turn that it went on from.
+    continues: Option<TaskId>,
 }
 
 impl TaskEffects {
-    /// Takes in the next event of the task.
+    /// The effects of this task, of which nothing is known yet.
+    #[must_use]
+    pub const fn of(task: TaskId) -> Self {
+        Self { task, of: BTreeMap::new() }
+    }
+
+    /// Takes in the next event of the task's conversation.
     pub fn take(&mut self, event: &Event) {
+        let is_of_interest = match &event.body {
+            // A turn that ended for good cannot be gone on from.
+            EventBody::Answered { paused, .. } if !paused && event.task != self.task => false,
+            EventBody::Failed { .. } | EventBody::Cancelled { .. } if event.task != self.task => false,
+            _ => true,
+        };
+        if is_of_interest {
+            self.of.entry(event.task).or_default().take(event);
+        } else {
+            self.of.remove(&event.task);
+        }
+    }
+
+    /// The task tried again: with the effects that took place and those that may have, each kind oldest first. The first of
+    /// its tries failed at `since`.
+    #[must_use]
+    pub fn retry(mut self, since: Micros) -> Retry {
+        let mut retry = Retry::of(self.task, since);
+        let mut next = Some(self.task);
+        while let Some(effects) = next.and_then(|task| self.of.remove(&task)) {
+            next = effects.continues;
+            retry.programs_ran |= effects.programs_ran || !effects.rounds_begun.is_empty();
+            retry.receipts.extend(effects.receipts);
+            let begun = effects.open.into_values().filter(|(_, is_begun)| *is_begun);
+            let begun = begun.map(|(planned, _)| (planned.skill, planned.arguments));
+            for doubt in effects.in_doubt.into_iter().chain(begun) {
+                if !retry.in_doubt.contains(&doubt) {
+                    retry.in_doubt.push(doubt);
+                }
+            }
+        }
+        let Retry { receipts, in_doubt, .. } = &mut retry;
+        receipts.sort_by_key(|receipt| receipt.at);
+        receipts.drain(..receipts.len().saturating_sub(EFFECTS_MAX));
+        in_doubt.drain(..in_doubt.len().saturating_sub(EFFECTS_MAX));
+        retry
+    }
+}
+
+impl Effects {
+    fn take(&mut self, event: &Event) {
         match &event.body {
             // What the tries before it did, it was told itself.
             EventBody::Received(inbound) => {
                 if let Some(retry) = &inbound.retry {
                     self.receipts.extend(retry.receipts.iter().cloned());
                     self.in_doubt.extend(retry.in_doubt.iter().cloned());
+                    self.programs_ran |= retry.programs_ran;
                 }
+            }
+            EventBody::TurnStarted { continues, .. } => self.continues = *continues,
+            EventBody::RoundBegan { round, .. } => {
+                self.rounds_begun.insert((event.agent.clone(), *round));
+            }
+            EventBody::RoundNotBegun { round, .. } => {
+                self.rounds_begun.remove(&(event.agent.clone(), *round));
             }
             EventBody::ModelReplied { calls, .. } => {
                 for call in calls {
@@ -61,23 +134,6 @@ impl TaskEffects {
             _ => {}
         }
     }
-
-    /// The effects that took place, oldest first, and those that may have, as (skill, arguments).
-    #[must_use]
-    pub fn all(self) -> (Vec<Receipt>, Vec<(String, Value)>) {
-        let (mut receipts, mut in_doubt) = (self.receipts, Vec::new());
-        receipts.sort_by_key(|receipt| receipt.at);
-        let begun = self.open.into_values().filter(|(_, is_begun)| *is_begun);
-        let begun = begun.map(|(planned, _)| (planned.skill, planned.arguments));
-        for doubt in self.in_doubt.into_iter().chain(begun) {
-            if !in_doubt.contains(&doubt) {
-                in_doubt.push(doubt);
-            }
-        }
-        receipts.drain(..receipts.len().saturating_sub(EFFECTS_MAX));
-        in_doubt.drain(..in_doubt.len().saturating_sub(EFFECTS_MAX));
-        (receipts, in_doubt)
-    }
 }
 
 impl AgentRun {
@@ -86,6 +142,7 @@ impl AgentRun {
         self.provenance.add_ids(retry.receipts.iter().flat_map(|receipt| receipt.ids.iter().copied()));
         self.known.extend(retry.receipts.iter().cloned());
         self.in_doubt.extend(retry.in_doubt.iter().cloned());
+        self.programs_ran |= retry.programs_ran;
         let mut note = String::new();
         let done: Vec<String> = retry.receipts.iter().map(|receipt| format!("- {}", receipt.summary())).collect();
         if !done.is_empty() {
@@ -98,6 +155,9 @@ impl AgentRun {
             let doubts = self.frames.wrap("result", &[("status", "unknown")], &doubts.join("\n"));
             let heading = "[An earlier try may have done this. Do not do it again, and say that it is not known.]";
             note = format!("{note}\n{heading}\n{doubts}").trim().to_owned();
+        }
+        if retry.programs_ran {
+            note = format!("{note}\n{PROGRAM_WORKED}").trim().to_owned();
         }
         if !note.is_empty() {
             self.note(&note);

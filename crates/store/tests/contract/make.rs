@@ -76,7 +76,7 @@ pub fn received_as(task: TaskId, at: i64, change: impl FnOnce(&mut Inbound)) -> 
 pub fn started(task: TaskId, at: i64) -> NewEvent {
     let facts = PromptFacts { user_name: "Ann".to_owned(), ..PromptFacts::default() };
     let (mode, limits, route) = (Mode::MultiAgent, TurnLimits::default(), Vec::new());
-    event(task, at, EventBody::TurnStarted { mode, facts, limits, route })
+    event(task, at, EventBody::TurnStarted { mode, facts, limits, route, continues: None })
 }
 
 pub fn answered(task: TaskId, text: &str, at: i64) -> NewEvent {

@@ -112,8 +112,13 @@ fn a_message_can_be_cancelled_while_its_facts_are_read() {
     let task = w.say("one");
     w.cancel(task);
     assert_eq!(w.ending(task).0, "cancelled");
-    let late =
-        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() };
+    let late = EventBody::TurnStarted {
+        mode: w.mode,
+        facts: w.facts.clone(),
+        limits: w.limits.clone(),
+        route: Vec::new(),
+        continues: None,
+    };
     w.record(task, AgentId::orchestrator(), late);
     assert!(w.conv.is_idle(), "facts that come late begin nothing");
 }
@@ -360,7 +365,13 @@ fn events_that_fit_nothing_change_nothing() {
         &w,
         task,
         &main,
-        EventBody::TurnStarted { mode: w.mode, facts: w.facts.clone(), limits: w.limits.clone(), route: Vec::new() },
+        EventBody::TurnStarted {
+            mode: w.mode,
+            facts: w.facts.clone(),
+            limits: w.limits.clone(),
+            route: Vec::new(),
+            continues: None,
+        },
     );
     let first: &Event = &w.log[0];
     stray(&w, first.task, &main, first.body.clone());

@@ -279,7 +279,7 @@ fn a_turn_begins_though_an_earlier_message_fell_due_while_its_facts_were_read() 
     assert_eq!(w.beginnings(), [now]);
     w.wait_ms(2_000);
     let (mode, facts, limits) = (w.mode, w.facts.clone(), w.limits.clone());
-    w.happens(now, EventBody::TurnStarted { mode, facts, limits, route: Vec::new() });
+    w.happens(now, EventBody::TurnStarted { mode, facts, limits, route: Vec::new(), continues: None });
     assert_eq!(running(&w), [now]);
     w.replies("n", &[]);
     assert_eq!(w.beginnings(), [later]);

@@ -1,15 +1,17 @@
 //! Failed work that nobody waits for is tried in other ways before it becomes a dead letter (S3 5.9).
 
 use super::{
-    script::{cmd, collect, dispatch, dispatch_to_act, tool, use_skill},
+    script::{cmd, collect, dispatch, dispatch_to_act, skill, skills, tool, use_skill},
     world::World,
 };
 use crate::{
     event::{EventBody, Inbound, Mode, Priority, ResumeCause, Retry},
     ids::{AgentId, TaskId},
     letter::{Letter, LetterLimits, Strategy},
-    message::ModelErrorKind,
+    message::{ModelErrorKind, ToolCall},
     outcome::Outcome,
+    receipt::Receipt,
+    skill::{ArgKind, Effect, SkillSet},
     time::Micros,
     turn::TaskEffects,
 };
@@ -173,10 +175,9 @@ fn each_way_is_tried_once_in_a_turn() {
 
 /// A new try of a failed task, made of the log as the keeper of the dead letters makes it.
 fn again(w: &mut World, task: TaskId, priority: Priority) -> TaskId {
-    let mut effects = TaskEffects::default();
-    w.log.iter().filter(|event| event.task == task).for_each(|event| effects.take(event));
-    let (receipts, in_doubt) = effects.all();
-    let retry = Retry { receipts, in_doubt, ..Retry::of(task, w.now) };
+    let mut effects = TaskEffects::of(task);
+    w.log.iter().for_each(|event| effects.take(event));
+    let retry = effects.retry(w.now);
     w.receive(Inbound { priority, retry: Some(retry), ..World::inbound("Write to Bob") })
 }
 
@@ -267,4 +268,154 @@ fn retry_of_a_letter_with_effects_that_could_not_begin_in_time_waits_for_a_perso
         w.happens(task, EventBody::DeadlinePassed { hard: true, letters: Some(LetterLimits::default()) });
     }
     assert_eq!(letter(&w, task).retry_at, None);
+}
+
+const HARD: EventBody = EventBody::DeadlinePassed { hard: true, letters: None };
+
+/// A turn that has sent a message, or may have, and then paused as often as this; the last one that went on fails for good.
+fn fails_after_pauses(w: &mut World, send: &ToolCall, is_over: bool, pauses: usize) -> TaskId {
+    let main = AgentId::orchestrator();
+    let mut task = w.say("Write to Bob");
+    w.replies("", std::slice::from_ref(send));
+    w.skill_starts(&main);
+    if is_over {
+        w.main_skill("Sent to Bob #9");
+    }
+    for _ in 0..pauses {
+        w.happens(task, HARD);
+        assert_eq!(w.ending(task).0, "paused");
+        let before = std::mem::replace(&mut task, w.say("yes, continue"));
+        let is_it =
+            |body: &EventBody| matches!(body, EventBody::TurnStarted { continues, .. } if *continues == Some(before));
+        assert!(w.log.iter().any(|event| event.task == task && is_it(&event.body)), "the log has which turn goes on");
+    }
+    w.make(task, Priority::Normal);
+    fails_in_each_way(w);
+    assert_eq!(letter(w, task).retry_at, None);
+    task
+}
+
+#[test]
+fn retry_of_a_turn_that_went_on_after_pauses_does_not_repeat_what_was_done_before_them() {
+    for (is_over, shown, answered) in [
+        (true, "Do not do it again.]", "[done already] Sent to Bob #9"),
+        (false, "say that it is not known", "may have happened already"),
+    ] {
+        for pauses in [1, 2] {
+            let mut w = World::in_mode(Mode::SingleLoop);
+            let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
+            let task = fails_after_pauses(&mut w, &send, is_over, pauses);
+            again(&mut w, task, Priority::High);
+            assert!(w.last_shown().contains(shown), "{pauses}: {}", w.last_shown());
+            w.replies("", std::slice::from_ref(&send));
+            assert!(w.skill_calls(&AgentId::orchestrator()).is_empty(), "{pauses}: {answered}");
+            assert!(w.results()[0].contains(answered), "{:?}", w.results());
+        }
+    }
+}
+
+#[test]
+fn retry_is_not_told_of_the_effects_of_turns_that_it_did_not_go_on_from() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
+    w.say("Write to Bob");
+    w.replies("", std::slice::from_ref(&send));
+    w.main_skill("Sent to Bob #9");
+    w.replies("Sent.", &[]);
+    let task = w.say_as(Priority::Normal, "Write to Bob once more");
+    fails_in_each_way(&mut w);
+    again(&mut w, task, Priority::High);
+    w.replies("", &[send]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "it was asked for again");
+}
+
+#[test]
+fn result_that_comes_after_the_failure_is_a_receipt_of_the_retry() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let main = AgentId::orchestrator();
+    let send = use_skill("1", "email.send", &serde_json::json!({"to": "bob", "body": "hi"}));
+    let task = w.say_as(Priority::Normal, "Write to Bob");
+    w.replies("", std::slice::from_ref(&send));
+    w.skill_starts(&main);
+    let planned = w.turn().main.wanted_skills().map(|(_, planned)| planned.clone()).next().expect("a run");
+    w.restart(ResumeCause::Crash);
+    w.restart(ResumeCause::Crash);
+    assert_eq!(w.ending(task).0, "failed");
+    let (intent, skill) = (planned.intent, planned.skill);
+    let outcome = Outcome::success("Sent to Bob #9");
+    w.only_logged(
+        task,
+        &main,
+        EventBody::SkillFinished { intent, call_id: "1".to_owned(), skill, outcome, duration_ms: 5 },
+    );
+    again(&mut w, task, Priority::High);
+    assert!(w.turn().main.in_doubt.is_empty(), "{:?}", w.turn().main.in_doubt);
+    w.replies("", &[send]);
+    assert!(w.results()[0].contains("[done already] Sent to Bob #9"), "{:?}", w.results());
+}
+
+#[test]
+fn retry_may_act_on_the_things_that_the_try_before_it_made() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let mut update = skill("tasks.update", Effect::Idempotent, &[("id", true)]);
+    update.args[0].kind = ArgKind::Id;
+    let all = skills().iter().map(|s| (**s).clone()).chain([update]).collect::<Vec<_>>();
+    w.skills = SkillSet::new(all, [], 1);
+    let made = Outcome::success("Created task #7 milk").with_evidence(serde_json::json!({"number": 7}));
+    let receipt = Receipt::of("tasks.create", &serde_json::json!({"title": "milk"}), &made, Micros(1));
+    let receipts = receipt.into_iter().collect();
+    let retry = Retry { receipts, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), w.now) };
+    w.receive(Inbound { retry: Some(retry), ..World::inbound("Buy milk and mark it") });
+    w.replies("", &[use_skill("1", "tasks.update", &serde_json::json!({"id": 7}))]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1, "{:?}", w.results());
+}
+
+#[test]
+fn effects_of_a_task_are_bounded_and_the_newest_stay() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let receipt = |n: i64| {
+        let outcome = Outcome::success(format!("Sent {n}"));
+        Receipt::of("email.send", &serde_json::json!({"n": n}), &outcome, Micros(n + 1)).unwrap()
+    };
+    let receipts = (0..1_500).map(receipt).collect();
+    let in_doubt = (0..1_500).map(|n| ("email.send".to_owned(), serde_json::json!({"n": n}))).collect();
+    let before = Retry { receipts, in_doubt, ..Retry::of(TaskId::from_uuid(uuid::Uuid::nil()), w.now) };
+    w.slow_facts = true;
+    let task = w.receive(Inbound { retry: Some(before), ..World::inbound("Write to all") });
+    let mut effects = TaskEffects::of(task);
+    w.log.iter().for_each(|event| effects.take(event));
+    let retry = effects.retry(w.now);
+    assert_eq!((retry.receipts.len(), retry.in_doubt.len()), (1_000, 1_000));
+    assert_eq!(retry.receipts.last().unwrap().line, "Sent 1499");
+    assert_eq!(retry.in_doubt.last().unwrap().1["n"], 1_499);
+}
+
+#[test]
+fn retry_of_what_a_program_worked_on_says_so_and_is_not_tried_again_by_itself() {
+    let begins = |round| EventBody::RoundBegan { round, backend: "coder".to_owned() };
+    for class in [Priority::High, Priority::Background] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let main = AgentId::orchestrator();
+        let task = w.say_as(Priority::Normal, "Write the file");
+        w.only_logged(task, &main, begins(1));
+        w.conv.round_acts(task, 1);
+        w.replies("", &[tool("g", "get_skill", &serde_json::json!({}))]);
+        fails_in_each_way(&mut w);
+        let task = again(&mut w, task, class);
+        assert!(w.last_shown().contains("[A program worked on an earlier try of this request"), "{}", w.last_shown());
+        fails_in_each_way_of(&mut w, class);
+        assert_eq!(letter(&w, task).retry_at, None, "{class:?}");
+        let task = again(&mut w, task, Priority::High);
+        w.replies("The file is there.", &[]);
+        let answer = w.answer(task);
+        assert!(answer.starts_with("The file is there.\n\n(A program had worked on an earlier try"), "{answer}");
+    }
+    let mut w = World::in_mode(Mode::SingleLoop);
+    let task = w.say_as(Priority::Normal, "Write the file");
+    w.only_logged(task, &AgentId::orchestrator(), begins(1));
+    let not_begun = EventBody::RoundNotBegun { round: 1, backend: "coder".to_owned() };
+    w.only_logged(task, &AgentId::orchestrator(), not_begun);
+    fails_in_each_way(&mut w);
+    again(&mut w, task, Priority::High);
+    assert!(!w.last_shown().contains("A program worked"), "it did not begin: {}", w.last_shown());
 }

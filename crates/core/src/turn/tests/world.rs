@@ -177,7 +177,8 @@ impl World {
     pub fn begin(&mut self) {
         let task = *self.beginnings().first().expect("nothing to begin");
         let (mode, facts, limits, route) = (self.mode, self.facts.clone(), self.limits.clone(), self.route.clone());
-        self.happens(task, EventBody::TurnStarted { mode, facts, limits, route });
+        let continues = self.conv.continues(task);
+        self.happens(task, EventBody::TurnStarted { mode, facts, limits, route, continues });
         assert!(self.conv.turn(task).is_some() || self.finals(task).len() == 1, "what may begin begins");
     }
 
