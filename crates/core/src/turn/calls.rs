@@ -57,8 +57,8 @@ impl OpenCall {
         self.planned().is_some_and(|p| p.effect != Effect::Read)
     }
 
-    /// Whether its effect may have happened already, or may be happening.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    /// Whether it has an effect that is still to come, as far as is known.
+    pub(super) fn has_open_effect(&self) -> bool {
         self.result.is_none() && self.has_effect()
     }
 }
@@ -102,13 +102,19 @@ impl AgentRun {
     /// Effects that may have happened, also those of calls that have no result yet.
     pub(super) fn doubts(&self) -> Vec<(String, Value)> {
         let mut doubts = self.in_doubt.clone();
-        for (_, planned) in self.wanted_skills().filter(|(_, planned)| planned.effect != Effect::Read) {
+        let open = self.open_calls().iter().filter(|open| open.has_open_effect() && self.may_have_begun(open));
+        for planned in open.filter_map(OpenCall::planned) {
             let doubt = (planned.skill.clone(), planned.arguments.clone());
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
             }
         }
         doubts
+    }
+
+    /// Whether a call without a result may have begun: of commands only the first, since one runs at a time.
+    pub(super) fn may_have_begun(&self, open: &OpenCall) -> bool {
+        self.wanted_skills().any(|(wanted, _)| std::ptr::eq(wanted, open))
     }
 
     /// False if the call is known to be wrong.
@@ -252,11 +258,15 @@ impl AgentRun {
     /// calls without results, and the model has to know which effects are in doubt.
     #[must_use]
     pub(super) fn broken_off(mut self) -> Self {
-        let Phase::Acting(calls) = &mut self.phase else { return self };
-        let mut calls = std::mem::take(calls);
-        for open in calls.iter_mut().filter(|o| o.result.is_none()) {
-            open.result = Some(if open.is_in_doubt() { CUT_IN_DOUBT } else { CUT_SHORT }.to_owned());
+        if self.open_calls().is_empty() {
+            return self;
         }
+        let mut calls = self.open_calls().to_vec();
+        for (open, is) in calls.iter_mut().zip(self.open_calls()).filter(|(_, is)| is.result.is_none()) {
+            let is_in_doubt = is.has_open_effect() && self.may_have_begun(is);
+            open.result = Some(if is_in_doubt { CUT_IN_DOUBT } else { CUT_SHORT }.to_owned());
+        }
+        self.phase = Phase::Acting(Vec::new());
         self.hand_over(&calls);
         self
     }

@@ -199,14 +199,11 @@ impl Turn {
         own || self.plan.reports().any(by_agent) || self.has_unseen_work()
     }
 
-    /// Whether work was done of which no receipt tells: a program's, or of an agent that was ended.
+    /// Whether work was done of which no receipt tells: a program's. However an agent ended, its report has its receipts and
+    /// what is in doubt; only reports of older versions do not have the latter.
     pub(super) fn has_unseen_work(&self) -> bool {
-        let by_agent = |report: &AgentReport| {
-            // What an agent did that was ended, or what its failed runs came to, the report does not tell for sure.
-            let is_clear =
-                matches!(report.status, ReportStatus::Completed | ReportStatus::NoAction | ReportStatus::Skipped);
-            !is_clear || report.programs_ran || report.skills_run.iter().any(|run| run.contains("(unknown)"))
-        };
+        let by_agent =
+            |report: &AgentReport| report.programs_ran || report.skills_run.iter().any(|run| run.contains("(unknown)"));
         self.main.programs_ran || self.plan.reports().any(by_agent)
     }
 

@@ -110,7 +110,7 @@ impl TurnEffects {
 
     /// Notes what an agent has made, may have made and is making.
     pub fn note(&mut self, run: &AgentRun) {
-        let open = run.open_calls().iter().filter(|open| open.is_in_doubt());
+        let open = run.open_calls().iter().filter(|open| open.has_open_effect());
         let open = open.filter_map(|o| o.planned().map(|p| (p.skill.clone(), p.arguments.clone()))).collect();
         let effects = Effects { open, receipts: run.receipts.clone(), in_doubt: run.in_doubt.clone() };
         self.agents.insert(run.agent.clone(), effects);

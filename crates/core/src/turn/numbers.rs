@@ -22,7 +22,7 @@ const JOINS: &str = "and or und oder";
 
 /// The numbers in a user's words, also the ones that are written out: "task two".
 pub(super) fn numbers_of_user(words: &str) -> Vec<u64> {
-    let mut ids = numbers_meant(words).0;
+    let mut ids = numbers_meant(words, true).0;
     let words: Vec<String> =
         words.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(str::to_lowercase).collect();
     for pair in words.windows(2) {
@@ -32,9 +32,14 @@ pub(super) fn numbers_of_user(words: &str) -> Vec<u64> {
     ids
 }
 
-/// The numbers in a user's words that can be a thing's, and how many bytes of gaps between numbers were looked at: each gap
+/// The numbers in anybody's words that are called a thing's: `#7`, "task 7", "tasks 7 and 8".
+pub(super) fn numbers_of_things(words: &str) -> Vec<u64> {
+    numbers_meant(words, false).0
+}
+
+/// The numbers in a text that can be a thing's, also at the beginning of a sentence or behind a verb if `by_place`, and how many bytes of gaps between numbers were looked at: each gap
 /// once, so at most as many as the text has.
-fn numbers_meant(text: &str) -> (Vec<u64>, usize) {
+fn numbers_meant(text: &str, by_place: bool) -> (Vec<u64>, usize) {
     let (mut meant, mut gaps_bytes) = (Vec::new(), 0);
     // Where the number before this one ends, if it counted: those in a list behind it count too.
     let mut list_end: Option<usize> = None;
@@ -50,7 +55,7 @@ fn numbers_meant(text: &str) -> (Vec<u64>, usize) {
         let begins = before.is_empty() || before.ends_with(['.', '!', '?', ';', ':', ',', '(']);
         let next: String = text[n.at.end..].trim_start().chars().take_while(|c| c.is_alphabetic()).collect();
         let is_count = !next.is_empty() && !stands_in(FOLLOWS, &next.to_lowercase());
-        let is_led = is_listed || begins || stands_in(LEADS, &word);
+        let is_led = is_listed || by_place && (begins || stands_in(LEADS, &word));
         if n.is_named || stands_in(NOUNS, &word) || (is_led && !is_count) {
             meant.push(n.value);
             list_end = Some(n.at.end);
@@ -140,7 +145,7 @@ mod tests {
         for part in ["x 2 ", "ü 2x 3 ", ", 99999999999999999999999 4 y 5 "] {
             for lead in ["#1\n".to_owned(), format!("#1{}", ",".repeat(10_000))] {
                 let text = format!("{lead}{}", part.repeat(20_000));
-                let (meant, gaps_bytes) = numbers_meant(&text);
+                let (meant, gaps_bytes) = numbers_meant(&text, true);
                 assert_eq!(meant.first(), Some(&1));
                 assert!(gaps_bytes <= text.len(), "{gaps_bytes} of {}: {part}", text.len());
             }

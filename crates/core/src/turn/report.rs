@@ -29,6 +29,8 @@ const CUT_FILTER: &str = "[The content filter of the model's provider cut this a
 /// Below a failure that would be tried again if it had not had effects.
 pub(super) const WAITS_FOR_A_PERSON: &str = "\n\nA part of it was done or may have been done, so I won't try it again by myself. \
      Retry it from the dead letters, or ask me again for what is missing.";
+/// Below the answer to a new try of what a program had worked on.
+const PROGRAM_WORKED: &str = "(A program had worked on an earlier try of this request. It is not known what it did then, so please look for doubles.)";
 /// Ends the report of a turn that stopped at a limit.
 const CONTINUE: &str = "Would you like me to continue?";
 
@@ -145,6 +147,8 @@ fn with_doubts(text: String, turn: &Turn) -> String {
     let mut skills: Vec<String> = turn.doubts().into_iter().map(|(skill, _)| skill).collect();
     skills.sort_unstable();
     skills.dedup();
+    let by_program = turn.inbound.retry.as_ref().is_some_and(|retry| retry.programs_ran);
+    let text = if by_program { format!("{text}\n\n{PROGRAM_WORKED}") } else { text };
     let untold = truth::untold_doubts(&text, &skills);
     if untold.is_empty() {
         return text;
@@ -175,10 +179,16 @@ fn with_failures(text: String, turn: &Turn) -> String {
     }
 }
 
-/// What a turn is answered with whose model said nothing at the end.
+/// What a turn is answered with whose model said nothing at the end: all that it did, and what it did not or may have done.
 pub(super) fn silent(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     if turn.own_receipts().next().is_some() {
-        return (with_receipts("", turn.own_receipts()), AnswerOutcome::Done);
+        let mut progress = Progress::of(turn);
+        // The receipts show it, but not a program's work.
+        if !turn.has_unseen_work() {
+            progress.done.clear();
+        }
+        let text = progress.after(&with_receipts("", turn.own_receipts()));
+        return (with_doubts(text, turn), AnswerOutcome::Done);
     }
     (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
 }
@@ -259,8 +269,13 @@ impl Progress {
     fn take_run(&mut self, run: &AgentRun) {
         self.done.extend(run.done.iter().cloned());
         self.undone.extend(run.undone.iter().cloned());
-        let open = run.open_calls().iter().filter(|o| o.is_in_doubt());
-        self.in_doubt.extend(open.map(|o| o.brief("it was under way")));
+        for open in run.open_calls().iter().filter(|open| open.has_open_effect()) {
+            if run.may_have_begun(open) {
+                self.in_doubt.push(open.brief("it was under way"));
+            } else {
+                self.not_started.push(open.brief("not run"));
+            }
+        }
     }
 
     fn after(&self, sentence: &str) -> String {

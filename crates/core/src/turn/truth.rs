@@ -120,9 +120,12 @@ static CLAIMS_GERMAN: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A claim that is none: a question, an offer, a condition, somebody else's. What stands behind the claim does not unsay it.
 static HEDGES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:if|when|once|after|before|until|unless|should|would|could|can|cannot|no|not|never|wenn|falls|sobald|nicht|nichts|kein\w*)\b",
+        r"(?i)\b(?:if|until|unless|should|would|could|can|cannot|no|not|never|wenn|falls|sobald|nicht|nichts|kein\w*)\b",
     )
 });
+
+/// The same in the clause of the claim alone: "once I have saved it, I tell you", but not "after a look at it, I have saved it".
+static HEDGES_OF_CLAUSE: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"(?i)\b(?:when|once|after|before)\b"));
 
 /// Words with "no" in them that hedge nothing.
 static COURTESIES: LazyLock<Option<Regex>> =
@@ -201,7 +204,11 @@ fn sentences_of(text: &str) -> impl Iterator<Item = &str> {
 /// What a sentence claims, where nothing in front of it or in it takes it back.
 fn claims_in<'a>(pattern: &LazyLock<Option<Regex>>, sentence: &'a str) -> Vec<&'a str> {
     let Some(pattern) = pattern.as_ref() else { return Vec::new() };
-    let found = pattern.find_iter(sentence).filter(|found| !finds(&HEDGES, &sentence[..found.end()]));
+    let is_hedged = |found: &regex::Match<'_>| {
+        let clause = sentence[..found.start()].rfind(',').map_or(0, |comma| comma + 1);
+        finds(&HEDGES, &sentence[..found.end()]) || finds(&HEDGES_OF_CLAUSE, &sentence[clause..found.end()])
+    };
+    let found = pattern.find_iter(sentence).filter(|found| !is_hedged(found));
     found.map(|found| found.as_str()).collect()
 }
 

@@ -649,3 +649,152 @@ fn result_that_the_model_made_up_is_pointed_out_to_it_and_never_stands_as_the_an
         assert_eq!(w.answer(task), "Anna has it.");
     }
 }
+
+#[test]
+fn silent_model_does_not_hide_what_may_have_happened_or_failed() {
+    for (outcome_of, told) in [
+        (Outcome::unknown("No receipt.", json!({})), "email.send: it is not known whether it happened"),
+        (Outcome::permanent("refused", "No such mailbox."), "Not completed:\n- email.send: No such mailbox."),
+    ] {
+        let mut w = World::in_mode(Mode::SingleLoop);
+        let task = w.say("Buy milk and write to Bob");
+        let send = use_skill("2", "email.send", &json!({"to": "bob", "body": "hi"}));
+        w.replies("", &[create("1", "milk"), send]);
+        w.main_skill("Created task #1 milk");
+        w.skill_ends(&AgentId::orchestrator(), 0, outcome_of);
+        w.replies("", &[]);
+        w.replies("", &[]);
+        let answer = w.answer(task);
+        assert!(answer.starts_with("Done in this turn:\n- Created task #1 milk") && answer.contains(told), "{answer}");
+        assert!(!answer.contains("Completed:"), "the receipts say it once: {answer}");
+    }
+}
+
+#[test]
+fn silent_orchestrator_does_not_hide_what_an_agent_may_have_done() {
+    let mut w = World::new();
+    let task = w.say("Buy milk and eggs");
+    w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd("tasks.create --title milk\ntasks.create --title eggs"), &[]);
+    w.agent_skill("a", "Created task #1 milk");
+    w.skill_ends(&agent("a"), 0, Outcome::unknown("No receipt.", json!({})));
+    w.agent_replies("a", "Done.", &[]);
+    w.replies("", &[]);
+    w.replies("", &[]);
+    let answer = w.answer(task);
+    assert!(answer.contains("(It is not known whether this happened: tasks.create.)"), "{answer}");
+}
+
+#[test]
+fn claim_beside_an_agent_that_failed_before_it_did_anything_is_corrected() {
+    for status in [None, Some(ReportStatus::Crashed), Some(ReportStatus::Timeout)] {
+        let mut w = World::new();
+        let task = w.say("Buy milk");
+        w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+        match status {
+            None => w.agent_model_fails("a", crate::message::ModelErrorKind::Unavailable),
+            Some(status) => w.agent_ends("a", status),
+        }
+        w.replies("I created the task.", &[]);
+        assert!(w.answer(task).contains("(Nothing was changed:"), "{status:?}: {}", w.answer(task));
+        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction);
+    }
+}
+
+#[test]
+fn claim_beside_an_agent_that_failed_in_the_middle_is_held_against_its_receipts() {
+    let mut w = World::new();
+    let task = w.say("Buy milk and write to Bob");
+    w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd(CREATE), &[]);
+    w.agent_skill("a", "Created task #1 milk");
+    w.agent_model_fails("a", crate::message::ModelErrorKind::Unavailable);
+    w.replies("I created the task and sent the e-mail.", &[]);
+    assert!(w.answer(task).ends_with("(Nothing was sent for this request.)"), "{}", w.answer(task));
+}
+
+#[test]
+fn claim_that_names_a_date_or_a_time_is_no_claim_of_an_earlier_turns_thing() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.main_skill("Created task #3 milk");
+    w.replies("Done.", &[]);
+    for (asks, says) in [
+        ("Add the dentist on March 3", "I've created a task for the dentist on March 3."),
+        ("Add the dentist at 3 pm", "I've created a task for the dentist at 3 pm."),
+        ("Is it possible to add eggs?", "Yes, I've added eggs to your list."),
+        ("How about we add eggs?", "Sure, I've added eggs to your list."),
+        ("When you have time, could you create a task to buy eggs?", "I've created the task."),
+        ("Add milk", "After checking your list, I've added it."),
+        ("Delete it as I asked you", "As you asked before, I've deleted it."),
+    ] {
+        let task = w.say(asks);
+        w.replies(says, &[]);
+        assert_eq!(outcome(&w, task), AnswerOutcome::NoAction, "{asks} {says}");
+    }
+    let task = w.say("thanks");
+    w.replies("You're welcome. I have created task 3 for you.", &[]);
+    assert_eq!(outcome(&w, task), AnswerOutcome::Done);
+}
+
+#[test]
+fn question_stops_to_be_one_when_the_user_adds_a_wish() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    w.say("Buy milk");
+    w.replies("", &[create("1", "milk")]);
+    w.main_skill("Created task #3 milk");
+    w.replies("Done.", &[]);
+    for says in ["I created the task.", "Sure."] {
+        let task = w.say("Did you create the task?");
+        assert!(w.turn().main.is_asked && w.turn().main.asks_only);
+        w.add("And create one to buy eggs");
+        w.replies("", &[use_skill("1", "tasks.search", &json!({}))]);
+        w.main_skill("milk");
+        assert!(!w.turn().main.is_asked && !w.turn().main.asks_only, "both are a wish now");
+        w.replies(says, &[]);
+        let is_claim = says.starts_with('I');
+        assert_eq!(outcome(&w, task) == AnswerOutcome::NoAction, is_claim, "{says}");
+    }
+}
+
+#[test]
+fn commands_behind_the_one_under_way_are_neither_told_as_in_doubt_nor_kept_from_running() {
+    let mut w =
+        World::with(Mode::SingleLoop, TurnLimits { main_interface: MainInterface::Cmd, ..TurnLimits::default() });
+    w.skills = with_update();
+    let task = w.say("Mark tasks 1, 2 and 3 as done");
+    let update = |id: u64| format!("tasks.update --id {id} --status done");
+    w.replies(&cmd(&[update(1), update(2), update(3)].join("\n")), &[]);
+    w.skill_starts(&AgentId::orchestrator());
+    w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+    let (kind, text) = w.ending(task);
+    assert_eq!(kind, "paused");
+    assert!(text.contains("May or may not have happened:\n- tasks.update (it was under way)\n\nNot yet started:\n- tasks.update (not run) (2 times)"), "{text}");
+    w.say("continue");
+    let shown = format!("{:?}", w.request().messages);
+    assert_eq!((shown.matches("[unknown]").count(), shown.matches("[not run]").count()), (1, 2), "{shown}");
+    w.replies(&cmd(&update(1)), &[]);
+    assert!(w.skill_calls(&AgentId::orchestrator()).is_empty() && w.last_shown().contains("may have happened already"));
+    w.replies(&cmd(&update(2)), &[]);
+    assert_eq!(w.skill_calls(&AgentId::orchestrator()).len(), 1);
+}
+
+#[test]
+fn receipts_and_doubts_of_agents_are_kept_once_however_often_their_turn_pauses() {
+    let mut w = World::new();
+    let mut task = w.say("Buy milk and eggs");
+    w.replies("", &[dispatch_to_act("a", &[]), collect(&[])]);
+    w.agent_replies("a", &cmd("tasks.create --title milk\ntasks.create --title eggs"), &[]);
+    w.agent_skill("a", "Created task #1 milk");
+    w.skill_ends(&agent("a"), 0, Outcome::unknown("No receipt.", json!({})));
+    w.agent_replies("a", "Done.", &[]);
+    for _ in 0..3 {
+        w.happens(task, EventBody::DeadlinePassed { hard: true, letters: None });
+        assert_eq!(w.ending(task).0, "paused");
+        task = w.say("continue");
+        let main = &w.turn().main;
+        assert_eq!((main.known.len(), main.in_doubt.len()), (1, 1), "{main:?}");
+        assert_eq!(w.turn().known_receipts().count(), 1);
+    }
+}

@@ -2,7 +2,11 @@
 //! that could show it.
 
 use super::QUOTATIONS;
-use crate::receipt::Receipt;
+use crate::{
+    classify::spoken,
+    receipt::Receipt,
+    turn::numbers::{numbers, numbers_of_things},
+};
 
 /// A kind of effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,15 +138,14 @@ impl Earlier<'_> {
 /// Whether words name the thing of a receipt: its number, or in quotation marks what the receipt says.
 fn names_thing(receipt: &Receipt, sentence: &str, text: &str) -> bool {
     const TITLE_CHARS_MIN: usize = 3;
-    let numbers = words(sentence).filter_map(|word| word.parse::<u64>().ok());
     let line = receipt.line.to_lowercase();
     let is_title = |quoted: &str| {
         let title = quoted.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
         title.chars().count() >= TITLE_CHARS_MIN && line.contains(&title)
     };
-    let is_in_line =
-        |number: u64| line.split(|c: char| !(c.is_alphanumeric() || c == '#')).any(|word| word == format!("#{number}"));
-    numbers.into_iter().any(|number| receipt.ids.contains(&number) || is_in_line(number))
+    let is_in_line = |number: &u64| numbers(&line).any(|n| n.is_named && n.value == *number);
+    // Every other number is a date's or a time's as well.
+    numbers_of_things(sentence).iter().any(|number| receipt.ids.contains(number) || is_in_line(number))
         || QUOTATIONS.as_ref().is_some_and(|quoted| quoted.find_iter(text).any(|found| is_title(found.as_str())))
 }
 
@@ -154,5 +157,7 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     ];
     let message = message.trim();
     let is_one_question = message.ends_with('?') && message.matches(['.', '!', '?', '\n']).count() == 1;
-    is_one_question && words(message).next().is_some_and(|first| FIRST.contains(&first.as_str()))
+    let asks = words(message).next().is_some_and(|first| FIRST.contains(&first.as_str()));
+    // "Is it possible to add eggs?"
+    is_one_question && asks && spoken(message).reads_only()
 }
