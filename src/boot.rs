@@ -74,8 +74,9 @@ pub enum BootError {
     Kernel(#[from] KernelError),
 }
 
-/// How often the folder's mark is brought up to date.
-const MARK_EVERY: Duration = Duration::from_secs(30);
+/// The least time between two writes of the folder's mark. The mark costs two reads and one fsync, which a commit itself need
+/// not wait for: so at most the last second of the log can be lost without being noticed.
+const MARK_PAUSE: Duration = Duration::from_secs(1);
 /// How long a stop waits for the database to say what it holds.
 const MARK_WAIT: Duration = Duration::from_secs(1);
 
@@ -227,7 +228,9 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
     }
     let notes = Arc::new(NotesWatch::of(notes, parts.env.clock.clone()));
     let kernel = Kernel::start(parts).await?;
-    Ok(Assembled { kernel, catalog, chaos, notes, runner, folder: folder.to_owned(), _lock: lock })
+    let assembled = Assembled { kernel, catalog, chaos, notes, runner, folder: folder.to_owned(), _lock: lock };
+    assembled.keep_mark();
+    Ok(assembled)
 }
 
 /// The folder of notes. If the notes skills may not work on it, the operator is told how to mend that.
@@ -258,6 +261,13 @@ async fn check_mark(config: &Config, store: &dyn Store, folder: &Path) -> Result
     Ok(())
 }
 
+/// Writes the mark on a thread where waiting for the disk holds up no actor.
+async fn advance_mark(mark: Mark, folder: &Path) {
+    let folder = folder.to_owned();
+    // Fails only if writing panicked, which leaves the mark as it was.
+    let _ = tokio::task::spawn_blocking(move || mark.advance(&folder)).await;
+}
+
 impl Assembled {
     /// Reads skills again whenever their files change. The watch is a part of the tree: it begins again when the folder was
     /// removed or the watcher broke.
@@ -272,23 +282,28 @@ impl Assembled {
         );
     }
 
-    /// Keeps the folder's mark current, so that a lost end of the log is noticed after a crash.
-    pub fn keep_mark(&self) {
+    /// Moves the folder's mark behind the log, so that a lost end of the log is noticed after a crash. The mark is written
+    /// after a commit, at most once in [`MARK_PAUSE`]; without commits this sleeps.
+    fn keep_mark(&self) {
         let (kernel, folder) = (self.kernel.clone(), self.folder.clone());
-        self.kernel.run_resource(
-            "mark",
-            Arc::new(move || {
-                let (kernel, folder) = (kernel.clone(), folder.clone());
-                Box::pin(async move {
-                    loop {
-                        tokio::time::sleep(MARK_EVERY).await;
-                        if let Ok(found) = Mark::of(kernel.store().as_ref()).await {
-                            found.write(&folder);
-                        }
+        let follow = move || {
+            let (kernel, folder) = (kernel.clone(), folder.clone());
+            let mut commits = kernel.commits();
+            // A run before this one may have ended between a commit and its mark.
+            commits.mark_changed();
+            async move {
+                while commits.changed().await.is_ok() {
+                    match Mark::of(kernel.store().as_ref()).await {
+                        Ok(found) => advance_mark(found, &folder).await,
+                        // The store is away: what it stored last is still to be marked.
+                        Err(_) => commits.mark_changed(),
                     }
-                })
-            }),
-        );
+                    tokio::time::sleep(MARK_PAUSE).await;
+                }
+                Ok(())
+            }
+        };
+        self.kernel.run_resource("mark", Arc::new(move || Box::pin(follow())));
     }
 
     /// Checks the notes folder in the background.
@@ -308,7 +323,7 @@ impl Assembled {
         // A database that is away now said at the start what it holds.
         let found = tokio::time::timeout(MARK_WAIT, Mark::of(self.kernel.store().as_ref())).await;
         if let Ok(Ok(found)) = found {
-            found.write(&self.folder);
+            found.advance(&self.folder);
         }
         self.kernel.stop().await;
     }

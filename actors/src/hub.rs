@@ -58,6 +58,8 @@ pub struct Hub {
     topics: DashMap<ConversationId, Topic>,
     /// What travels is only that there is something new: it is read from the store, in its order.
     users: DashMap<UserId, watch::Sender<u64>>,
+    /// Commits that stored something, for work that follows the log as a whole.
+    commits: watch::Sender<u64>,
 }
 
 impl Hub {
@@ -118,6 +120,17 @@ impl Hub {
             }
         }
         self.topics.remove_if(&conversation, |_, topic| topic.live.receiver_count() == 0);
+    }
+
+    /// Counts a commit that stored something, or may have.
+    pub fn note_commit(&self) {
+        self.commits.send_modify(|commits| *commits += 1);
+    }
+
+    /// Receives the number of commits; those before this call count as seen.
+    #[must_use]
+    pub fn listen_for_commits(&self) -> watch::Receiver<u64> {
+        self.commits.subscribe()
     }
 
     /// Tells whoever listens for a user that there is a new notification.

@@ -209,6 +209,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
             drop(replies);
             let in_doubt = doubt(&args, appends.iter());
             args.hub.unsure();
+            args.hub.note_commit();
             me.tell(LogMsg::Flushed { in_doubt });
             return;
         };
@@ -221,6 +222,7 @@ fn flush(ctx: &Context<LogWriter>, state: &mut LogState) {
         for (append, result) in appends.into_iter().zip(&results) {
             announce(&args, append, result);
         }
+        args.hub.note_commit();
         // An error has nobody left to be told to: what was stored is stored, and was announced.
         let _ = task_point(&env, "commit", "told").await;
         for (reply, result) in replies.into_iter().zip(results) {

@@ -1,7 +1,11 @@
 //! The mark of a data folder: what its database held when this program last used it. A database that was lost or emptied
 //! beside it would start without keys, open to everybody on this machine; it does not start by itself.
 
-use std::{io::Write, path::Path};
+use std::{
+    io::Write,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use annie_core::{
     event::Scope,
@@ -12,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 /// The file in a data folder.
 const MARK_FILE: &str = "database.mark";
+/// Held from reading the mark to writing it: keys are noted while the mark follows the log.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// What a database holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +27,9 @@ pub struct Mark {
     pub keys: bool,
     /// Conversations.
     pub conversations: bool,
-    /// The time of the newest event, in microseconds since 1970; 0 if there was none. Written every half minute of work: a
-    /// database whose newest event is older has lost the end of its log, as with a truncated write-ahead log.
+    /// The time of the newest event, in microseconds since 1970; 0 if there was none. Written within a
+    /// second of a commit: a database whose newest event is older has lost the end of its log, as with a truncated write-ahead
+    /// log.
     pub newest_event_us: i64,
 }
 
@@ -53,6 +60,12 @@ impl Mark {
         }
     }
 
+    /// Moves the mark of a folder in use. Keys that were noted since this was read from the store stay noted.
+    pub fn advance(self, folder: &Path) {
+        let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { keys: self.keys || Self::read(folder).keys, ..self }.write(folder);
+    }
+
     /// Writes it, whole or not at all. A disk that is full keeps nobody from starting: the mark stays as it was.
     pub fn write(self, folder: &Path) {
         if Self::read(folder) == self {
@@ -76,6 +89,7 @@ impl Mark {
 
     /// Notes that keys were made.
     pub fn note_keys(folder: &Path) {
+        let _one = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         Self { keys: true, ..Self::read(folder) }.write(folder);
     }
 
@@ -110,6 +124,9 @@ mod tests {
         assert_eq!(Mark::read(folder.path()), mark);
         Mark::note_keys(folder.path());
         assert_eq!(Mark::read(folder.path()), Mark { keys: true, ..mark });
+        let later = Mark { newest_event_us: 8, ..mark };
+        later.advance(folder.path());
+        assert_eq!(Mark::read(folder.path()), Mark { keys: true, ..later }, "keys noted meanwhile stay noted");
         assert_eq!(mark.lost_until(Mark { newest_event_us: 6, ..mark }), Some(Micros(7)));
         assert_eq!(mark.lost_until(mark), None);
         std::fs::write(folder.path().join(MARK_FILE), "{").unwrap();

@@ -124,6 +124,12 @@ impl Kernel {
         &self.wiring.store
     }
 
+    /// Receives the number of commits of the log; those before this call count as seen.
+    #[must_use]
+    pub fn commits(&self) -> watch::Receiver<u64> {
+        self.wiring.hub.listen_for_commits()
+    }
+
     /// The skills.
     #[must_use]
     pub fn catalog(&self) -> &Arc<dyn Catalog> {
