@@ -5,7 +5,11 @@ mod records;
 
 use std::{collections::BTreeMap, path::Path};
 
-use annie_core::{event::Scope, ports::Before, time::Micros};
+use annie_core::{
+    event::Scope,
+    ports::{Before, Store},
+    time::Micros,
+};
 use annie_skillkit::Severity;
 use serde::Serialize;
 
@@ -186,16 +190,7 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
         Err(failure) => return Ok(vec![Finding::fault(WHAT, &failure)]),
     };
     let mut found = Vec::new();
-    match store.ping().await {
-        Ok(()) => {
-            let shown = address.map_or_else(String::new, |address| format!("PostgreSQL, {address}: "));
-            found.push(Finding::ok(WHAT, format!("{shown}opens, answers, and its tables are up to date")));
-        }
-        Err(e) => found.push(Finding::fault(WHAT, &crate::error::AppError::from(e).into())),
-    }
-    if let Ok(held) = Mark::of(store.as_ref()).await {
-        found.extend(emptied(site, held));
-    }
+    found.extend(opened(site, store.as_ref(), address.as_ref().map(ToString::to_string)).await);
     let config = &site.loaded.config;
     let notes = NotesFolder::look(config.data.separate_notes, store.as_ref(), site.folder.join("notes")).await;
     if let Some(NotesProblem { what, fix }) = notes.ok().and_then(|notes| notes.problem()) {
@@ -221,6 +216,23 @@ async fn data(site: &Site) -> Result<Vec<Finding>, Failure> {
     }
     store.close().await;
     Ok(found)
+}
+
+/// Whether a database that was opened can be read. A connection that answers may still miss a table or a column.
+async fn opened(site: &Site, store: &dyn Store, address: Option<String>) -> Vec<Finding> {
+    const WHAT: &str = "database";
+    let held = match store.ping().await {
+        Ok(()) => Mark::of(store).await,
+        Err(e) => Err(e),
+    };
+    match held {
+        Ok(held) => {
+            let shown = address.map_or_else(String::new, |address| format!("PostgreSQL, {address}: "));
+            let good = Finding::ok(WHAT, format!("{shown}opens, answers, and its tables are up to date"));
+            std::iter::once(good).chain(emptied(site, held)).collect()
+        }
+        Err(e) => vec![Finding::fault(WHAT, &e.into())],
+    }
 }
 
 /// A database that has lost what the folder's mark says it held: a start refuses it.

@@ -3,7 +3,7 @@
 use std::io;
 
 use annie_actors::KernelError;
-use annie_core::ports::StoreErrorKind;
+use annie_core::ports::{StoreError, StoreErrorKind};
 
 use crate::{
     boot::BootError,
@@ -124,10 +124,12 @@ impl From<BootError> for Failure {
                     }
                     StoreErrorKind::Corrupt => (
                         Exit::Failure,
-                        "use the version of annie that wrote it, or restore a backup; `annie doctor` says more"
-                            .to_owned(),
+                        format!(
+                            "if a newer annie wrote it, use that version; otherwise the file is damaged: {MEND_DATABASE}"
+                        ),
                     ),
-                    StoreErrorKind::Unavailable | StoreErrorKind::Internal => (
+                    StoreErrorKind::Internal => (Exit::Failure, format!("if the file is damaged: {MEND_DATABASE}")),
+                    StoreErrorKind::Unavailable => (
                         Exit::Failure,
                         "check that the folder is yours and writable, or take another with --data".to_owned(),
                     ),
@@ -138,9 +140,34 @@ impl From<BootError> for Failure {
     }
 }
 
+/// How a damaged database is put right.
+pub const MEND_DATABASE: &str = "stop annie and restore a backup of the database (docs/operating.md, \"Restore\"); without one, \
+                                 save what SQLite can read: sqlite3 annie.db .recover | sqlite3 recovered.db";
+
+impl From<StoreError> for Failure {
+    /// For a store that this process opened itself: there is no server whose log has the details.
+    fn from(e: StoreError) -> Self {
+        match e.kind {
+            StoreErrorKind::Corrupt => {
+                Self::new(Exit::Failure, format!("the database is damaged or was changed by another program: {e}"))
+                    .fix(MEND_DATABASE)
+            }
+            StoreErrorKind::Internal => {
+                Self::new(Exit::Failure, format!("the database did not do what was asked: {e}")).fix(
+                    "`annie doctor --check` looks for damage; if it finds none, this is a mistake in annie: report it",
+                )
+            }
+            StoreErrorKind::Locked | StoreErrorKind::Full | StoreErrorKind::Unavailable => Fault::from(e).into(),
+        }
+    }
+}
+
 impl From<KernelError> for Failure {
     fn from(e: KernelError) -> Self {
-        Fault::from(e).into()
+        match e {
+            KernelError::Store(e) => e.into(),
+            e => Fault::from(e).into(),
+        }
     }
 }
 
@@ -160,7 +187,7 @@ impl From<AppError> for Failure {
             AppError::Listen { at, source } => listen_failure(at, &source),
             AppError::Kernel(e) => e.into(),
             AppError::Fault(e) => e.into(),
-            AppError::Store(e) => Fault::from(e).into(),
+            AppError::Store(e) => e.into(),
             other => Self::new(Exit::Failure, other.to_string()),
         }
     }

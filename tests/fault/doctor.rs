@@ -1,11 +1,14 @@
 //! `annie doctor` on data that somebody damaged: what is folded from the log comes back, what is wrong in the log itself is
 //! named, and a running server is left alone. The database is changed as a disk changes it: in its file.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::{
+    server::Server,
+    world::{eventually, eventually_within},
+};
 
 /// The findings, and the exit code.
 async fn doctor(folder: &Path, how: &[&str]) -> (Vec<Value>, i32) {
@@ -147,4 +150,75 @@ async fn doctor_check_reads_every_page_of_the_database_file() {
     let (found, exit) = doctor(folder.path(), &["--check"]).await;
     assert_eq!(exit, 1, "{found:#?}");
     assert!(found.iter().any(|f| f["state"] == "fault"), "{found:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn write_ahead_log_lost_after_a_kill_is_noticed_though_its_messages_were_just_acknowledged() {
+    let (folder, _) = used().await;
+    let mark = || -> Value {
+        let text = std::fs::read(folder.path().join("database.mark")).expect("the mark");
+        serde_json::from_slice(&text).expect("JSON")
+    };
+    let before = mark();
+    let mut server = Server::start(folder.path(), &[], &[]).await;
+    let body = json!({"text": "what time is it?", "conversation_key": "later"});
+    assert_eq!(server.post("/api/v1/messages?wait=20", &body).await.expect("answered").0, 200);
+    // Within about a second, unless the machine is busy.
+    eventually_within(Duration::from_secs(15), "the mark has moved behind the commits", async || {
+        (mark() != before).then_some(())
+    })
+    .await;
+    server.kill();
+    assert!(folder.path().join("annie.db-wal").exists(), "what was acknowledged is in the write-ahead log");
+    for file in ["annie.db-wal", "annie.db-shm"] {
+        std::fs::remove_file(folder.path().join(file)).expect("removed");
+    }
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    let lost =
+        of(&found, "log").into_iter().any(|f| f["detail"].as_str().is_some_and(|d| d.contains("the end is lost")));
+    assert!(exit == 1 && lost, "{found:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_names_a_damaged_schema_its_place_and_how_to_mend_it() {
+    let (folder, _) = used().await;
+    // As bits that flipped in the definition of the table `operations`: every page still has its form.
+    damage(folder.path(), "closed_at", "closed_ax", true);
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    let operations = of(&found, "operations")[0];
+    let text = |key: &str| operations[key].as_str().unwrap_or_default();
+    assert_eq!((exit, text("state")), (1, "fault"), "{found:#?}");
+    assert!(text("detail").contains("no such column: closed_at"), "{operations}");
+    assert!(text("fix").contains("annie doctor --repair") && text("fix").contains("restore a backup"), "{operations}");
+    let (found, exit) = doctor(folder.path(), &["--repair"]).await;
+    assert_eq!(exit, 1, "nothing but a backup mends a schema: {found:#?}");
+
+    // The table of which every look begins.
+    damage(folder.path(), "updated_at", "updated_ax", true);
+    let (found, exit) = doctor(folder.path(), &["--check"]).await;
+    assert_eq!(exit, 1, "{found:#?}");
+    for what in ["database", "log"] {
+        let fault = of(&found, what)[0];
+        let text = |key: &str| fault[key].as_str().unwrap_or_default();
+        assert_eq!(text("state"), "fault", "{found:#?}");
+        assert!(text("detail").contains("damaged") && text("detail").contains("updated_at"), "{fault}");
+        assert!(text("fix").contains("restore a backup"), "{fault}");
+        assert!(!text("detail").contains("request's id"), "a command has no server whose log has more: {fault}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_with_a_damaged_schema_is_not_ready_and_says_why() {
+    let (folder, _) = used().await;
+    damage(folder.path(), "closed_at", "closed_ax", true);
+    // The work on operations reads that table at every start, in the background.
+    let server = Server::start(folder.path(), &[], &[]).await;
+    let ready = eventually("it is not ready", async || {
+        let (status, ready) = server.get("/readyz").await;
+        (status == 503).then_some(ready)
+    });
+    let ready = ready.await;
+    assert_eq!(ready["ready"], false, "{ready}");
+    assert!(ready["problems"].to_string().contains("no such column: closed_at"), "{ready}");
+    assert_eq!(server.get("/healthz").await.0, 200, "the process lives");
 }

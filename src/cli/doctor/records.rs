@@ -8,10 +8,9 @@ use crate::{
     boot::Mark,
     cli::{
         args,
-        failure::{Exit, Failure},
+        failure::{Exit, Failure, MEND_DATABASE},
         site::Site,
     },
-    error::AppError,
 };
 
 /// Rows and events that are named; the rest is counted.
@@ -41,12 +40,16 @@ async fn looked(site: &Site, wish: &args::Doctor) -> Result<Vec<Finding>, Failur
 }
 
 async fn all_of(site: &Site, store: &dyn Store, wish: &args::Doctor) -> Result<Vec<Finding>, Failure> {
-    let failed = |e| Failure::from(AppError::from(e));
     let looked = look(store, wish.repair).await;
     // After the repair, which may write damaged pages anew; and also if the log could not be read: damage is why.
-    let mut found = of_the_files(store.name(), &store.verify_files().await.map_err(failed)?);
-    let held = Mark::of(store).await.map_err(failed)?;
-    if let Some(until) = Mark::read(&site.folder).lost_until(held) {
+    let mut found = match store.verify_files().await {
+        Ok(damage) => of_the_files(store.name(), &damage),
+        Err(error) => vec![Finding::fault("database file", &error.into())],
+    };
+    // Where these reads fail, the finding `database` says so.
+    if let Ok(held) = Mark::of(store).await
+        && let Some(until) = Mark::read(&site.folder).lost_until(held)
+    {
         let newest = Micros(held.newest_event_us);
         let what = format!("events up to {until} were stored here, and the newest one is of {newest}: the end is lost");
         let fix = "restore a backup, or the file annie.db-wal that belongs to this annie.db; the next start goes on without them";
@@ -60,8 +63,7 @@ async fn all_of(site: &Site, store: &dyn Store, wish: &args::Doctor) -> Result<V
 }
 
 async fn look(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, Failure> {
-    let failed = |e| Failure::from(AppError::from(e));
-    let before = examine(store).await.map_err(failed)?;
+    let before = examine(store).await?;
     let mut found = of_the_log(&before);
     if before.is_folded_right() || !repairs {
         found.extend(of_the_tables(&before, "annie doctor --repair"));
@@ -72,8 +74,8 @@ async fn look(store: &dyn Store, repairs: bool) -> Result<Vec<Finding>, Failure>
         State::Fault => Finding { state: State::Warning, fix: None, ..finding },
         State::Ok | State::Warning => finding,
     }));
-    repair(store, &before).await.map_err(failed)?;
-    let after = examine(store).await.map_err(failed)?;
+    repair(store, &before).await?;
+    let after = examine(store).await?;
     if after.is_folded_right() {
         found.push(Finding::ok("repair", "the log was folded again, and all tables are as it says"));
     } else {
@@ -87,13 +89,11 @@ fn of_the_files(store: &str, damage: &[String]) -> Vec<Finding> {
     if damage.is_empty() {
         return vec![Finding::ok(WHAT, format!("{store}: no damage found"))];
     }
-    let fix = "restore a backup, or save what can be read: sqlite3 annie.db .recover | sqlite3 recovered.db";
-    let named = damage.iter().take(NAMED_MAX);
-    let mut found: Vec<Finding> =
-        named.map(|line| Finding::fault(WHAT, &Failure::new(Exit::Failure, line.clone()).fix(fix))).collect();
+    let fault = |what: String| Finding::fault(WHAT, &Failure::new(Exit::Failure, what).fix(MEND_DATABASE));
+    let mut found: Vec<Finding> = damage.iter().take(NAMED_MAX).map(|line| fault(line.clone())).collect();
     if damage.len() > NAMED_MAX {
         let more = format!("and {} more places", damage.len() - NAMED_MAX);
-        found.push(Finding::fault(WHAT, &Failure::new(Exit::Failure, more).fix(fix)));
+        found.push(fault(more));
     }
     found
 }
@@ -128,6 +128,10 @@ fn of_the_tables(found: &Examination, fix: &str) -> Vec<Finding> {
         .iter()
         .map(|table| match table.is_right() {
             true => Finding::ok(table.table, format!("{} rows, all as the log says", table.right)),
+            false if table.broken.is_some() && !fix.is_empty() => {
+                let fix = format!("{fix}; if that fails too, {MEND_DATABASE}");
+                Finding::fault(table.table, &Failure::new(Exit::Failure, told(table)).fix(fix))
+            }
             false => fault(table.table, told(table)),
         })
         .collect();

@@ -47,12 +47,20 @@ fn code_of(error: &sqlx::Error) -> Option<i32> {
 
 fn kind_of(error: &sqlx::Error) -> StoreErrorKind {
     match error {
+        sqlx::Error::Database(_) if misses_a_part_of_the_schema(error) => StoreErrorKind::Corrupt,
         sqlx::Error::Database(_) => code_of(error).map_or(StoreErrorKind::Internal, kind_of_code),
         sqlx::Error::Io(error) => kind_of_io(error),
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => StoreErrorKind::Unavailable,
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => StoreErrorKind::Corrupt,
         _ => StoreErrorKind::Internal,
     }
+}
+
+/// Every statement fits the tables that the migrations make: a table or column that is not there was lost or renamed in the
+/// file. SQLite has no code of its own for that.
+fn misses_a_part_of_the_schema(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error().map_or("", |error| error.message());
+    ["no such column", "no such table", "has no column named"].iter().any(|part| said.contains(part))
 }
 
 const fn kind_of_code(code: i32) -> StoreErrorKind {
