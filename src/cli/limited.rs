@@ -6,19 +6,23 @@
 //! before its process does: so this watches its parent. It is a subreaper, so that whatever the program starts stays below
 //! it, also what leaves the process group, and ends all of that with the program or the parent.
 //!
-//! The program may end with any exit code, this process mirrors it. That the program never began is told over a pipe.
+//! The program leads a process group of its own: what it sends to its group, as `kill 0` does, does not reach this process,
+//! which has to outlive it.
+//!
+//! The program may end with any exit code, this process mirrors it. That the program never began, or which group it leads, is
+//! told over a pipe.
 
 use std::{
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::process::ExitStatusExt,
+        unix::process::{CommandExt, ExitStatusExt},
     },
     path::Path,
     process::{Child, Command, ExitCode, ExitStatus},
 };
 
-use annie_llm::{children_of, end_descendants};
+use annie_llm::{SHIM_GROUP, SHIM_NEVER_BEGAN, children_of, end_descendants};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags},
@@ -51,20 +55,21 @@ pub fn run(console: &Console, wish: &RunLimited) -> ExitCode {
     // Opened and made before files and memory may be scarce.
     let tell = open_tell(wish);
     let mut command = Command::new(program);
-    command.args(args);
+    command.args(args).process_group(0);
     if let Err(e) = limit(wish) {
         console.error(&Failure::new(Exit::Failure, format!("cannot set a limit: {e}")));
-        tell_that_it_never_began(tell);
+        tell_parent(tell, SHIM_NEVER_BEGAN);
         return ExitCode::from(FAILED);
     }
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
             console.error(&Failure::new(Exit::Failure, format!("cannot run {}: {e}", Path::new(program).display())));
-            tell_that_it_never_began(tell);
+            tell_parent(tell, SHIM_NEVER_BEGAN);
             return ExitCode::from(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
+    tell_parent(tell, &format!("{SHIM_GROUP}{}", child.id()));
     match attend(&mut child, wish.parent) {
         Ok(Some(status)) => {
             end_descendants(getpid());
@@ -87,10 +92,10 @@ fn open_tell(wish: &RunLimited) -> Option<OwnedFd> {
     rustix::fs::open(format!("/proc/{parent}/fd/{fd}"), flags, Mode::empty()).ok()
 }
 
-fn tell_that_it_never_began(tell: Option<OwnedFd>) {
+fn tell_parent(tell: Option<OwnedFd>, what: &str) {
     if let Some(tell) = tell {
         // A parent that is gone does not need to know.
-        let _ = rustix::io::write(&tell, b"N");
+        let _ = rustix::io::write(&tell, what.as_bytes());
     }
 }
 
@@ -183,6 +188,10 @@ fn end_like(status: ExitStatus) -> ExitCode {
 
 /// Ends the program, whatever it has started, and this process.
 fn end_all(child: &mut Child) -> ExitCode {
+    // The whole group at once; one by one, those that are left.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
     let _ = child.kill();
     end_descendants(getpid());
     let _ = kill_process_group(getpgrp(), Signal::KILL);

@@ -296,6 +296,39 @@ async fn child_that_called_setsid_ends_when_the_parent_of_the_shim_is_killed() {
     eventually("the child is gone", async || (!is_alive(pid.trim())).then_some(())).await;
 }
 
+/// What a program sends to its own process group, and the signal by which it ends then.
+const GROUP_SIGNALS: [(&str, i32); 3] = [("kill 0", 15), ("kill -TERM 0", 15), ("kill -KILL 0", 9)];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn program_that_signals_its_process_group_leaves_nothing_and_its_end_is_told_truly() {
+    for (kill, signal) in GROUP_SIGNALS {
+        let programmed =
+            Programmed::start(&format!("{LEAVES}sleep 1000 & echo $! > same; {kill}; exec sleep 1000")).await;
+        let said = programmed.say(&json!({"text": "commit what has changed", "priority": "normal"})).await;
+        let last = programmed.last_word(&said).await;
+        assert!(last.data["text"].as_str().is_some_and(|t| t.contains("may have taken effect")), "{kill}: {last:?}");
+        let detail = last.data["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(&format!("ended by signal {signal}")), "{kill}: {last:?}");
+        for file in ["pid", "same"] {
+            let pid = std::fs::read_to_string(programmed.work.path().join(file)).expect("a process id");
+            eventually("what the program started is gone", async || (!is_alive(pid.trim())).then_some(())).await;
+        }
+        assert_eq!((programmed.effects(), programmed.server.get("/readyz").await.0), (1, 200), "{kill}");
+    }
+}
+
+#[tokio::test]
+async fn program_that_kills_its_shim_ends_all_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "sleep 1000 & echo $$ $! > pids; kill -KILL $PPID; exec sleep 1000";
+    let error = run(folder.path(), script, "x", ProcessLimits::default()).await.expect_err("a signal");
+    assert_eq!(error.kind, ModelErrorKind::Truncated, "{error}");
+    let pids = std::fs::read_to_string(folder.path().join("pids")).expect("its process ids");
+    for pid in pids.split_whitespace() {
+        eventually("it is gone", async || (!is_alive(pid)).then_some(())).await;
+    }
+}
+
 #[test]
 fn a_program_whose_starter_is_another_already_is_not_run() {
     let out =

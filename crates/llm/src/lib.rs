@@ -16,7 +16,10 @@ mod transport;
 mod wire;
 
 pub use client::{Offer, OpenAiModel};
-pub use command::{CommandConfig, CommandModel, FailureWords, ProcessLimits, children_of, end_descendants};
+pub use command::{
+    CommandConfig, CommandModel, FailureWords, ProcessLimits, SHIM_GROUP, SHIM_NEVER_BEGAN, children_of,
+    end_descendants,
+};
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
 pub use offline::OfflinePlanner;

@@ -19,6 +19,11 @@ impl Group {
         Self { leader, is_tree: is_shim }
     }
 
+    /// The group of a program whose shim is gone.
+    pub(super) const fn led_by(program: Pid) -> Self {
+        Self { leader: Some(program), is_tree: false }
+    }
+
     /// The leader has been waited for. A shim has ended what was below it before it ended itself.
     pub(super) const fn leader_has_ended(&mut self) {
         self.is_tree = false;

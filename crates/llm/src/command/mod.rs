@@ -19,6 +19,7 @@ use annie_core::{
 };
 
 pub use config::{CommandConfig, FailureWords, ProcessLimits};
+pub use pipe::{SHIM_GROUP, SHIM_NEVER_BEGAN};
 pub use tree::{children_of, end_descendants};
 
 use crate::error::LlmError;

@@ -1,6 +1,7 @@
 //! One run: start, feed, listen, wait, and leave nothing behind.
 
 use std::{
+    os::unix::process::ExitStatusExt as _,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -15,7 +16,13 @@ use tokio::{
     time::timeout,
 };
 
-use super::{CommandConfig, CommandModel, group::Group, outcome, pipe::ExecFailurePipe, prompt};
+use super::{
+    CommandConfig, CommandModel,
+    group::Group,
+    outcome,
+    pipe::{ShimPipe, Told},
+    prompt,
+};
 
 /// How long the pipes may stay open after the group has ended, in milliseconds: somebody who left the group may hold them.
 const PIPES_MS_MAX: u64 = 500;
@@ -83,9 +90,8 @@ pub(super) async fn run(
         let detail = format!("the prompt has {} bytes, {} are allowed", prompt.len(), config.prompt_bytes_max);
         return Err(ModelError::new(ModelErrorKind::Overflow, detail));
     }
-    let never_began =
-        config.shim.is_some().then(ExecFailurePipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
-    let mut child = start(model, &prompt, never_began.as_ref())?;
+    let pipe = config.shim.is_some().then(ShimPipe::new).transpose().map_err(|e| cannot_start(config, &e))?;
+    let mut child = start(model, &prompt, pipe.as_ref())?;
     // From here on, whatever ends this future ends the whole group and what left it.
     let mut group = Group::of(&child, config.shim.is_some());
     let mut said = Said::default();
@@ -97,6 +103,13 @@ pub(super) async fn run(
         group.leader_has_ended();
     }
     group.kill();
+    let told = pipe.map_or(Told::Nothing, |pipe| pipe.told());
+    if let (Ok(status), Told::Group(program)) = (&ended, told)
+        && status.signal().is_some()
+    {
+        // Either the shim ended as the program did and left nothing of it, or the shim alone was killed, by its own program.
+        Group::led_by(program).kill();
+    }
     if ended.is_err() {
         // Waited for, so that no dead entry stays in the process table.
         let _ = timeout(Duration::from_millis(GONE_MS_MAX), child.wait()).await;
@@ -106,17 +119,14 @@ pub(super) async fn run(
             said.reply.show(&drafts, true);
             outcome::reply(config, &said)
         }
-        Ok(status) => {
-            let never_began = never_began.is_some_and(|pipe| pipe.reports_failure());
-            Err(outcome::failed(config, status, never_began, &said))
-        }
+        Ok(status) => Err(outcome::failed(config, status, told == Told::NeverBegan, &said)),
         Err(why) => Err(outcome::broken(config, &why, &said)),
     }
 }
 
-fn start(model: &CommandModel, prompt: &str, never_began: Option<&ExecFailurePipe>) -> Result<Child, ModelError> {
+fn start(model: &CommandModel, prompt: &str, pipe: Option<&ShimPipe>) -> Result<Child, ModelError> {
     let config = &model.config;
-    let (program, args) = model.argv(prompt, never_began.map(ExecFailurePipe::descriptor));
+    let (program, args) = model.argv(prompt, pipe.map(ShimPipe::descriptor));
     let stdin = if config.is_prompt_an_argument() { Stdio::null() } else { Stdio::piped() };
     let started = Command::new(program)
         .args(args)
