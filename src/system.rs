@@ -1,6 +1,10 @@
-//! The real world as core's [`Env`]: this file alone asks the system for the time and for randomness.
+//! The real world as core's [`Env`]: this file alone asks the system for the time and for randomness. And files that are
+//! their owner's alone.
 
 use std::{
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -40,6 +44,23 @@ impl Entropy for SystemEntropy {
 #[must_use]
 pub fn env() -> Env {
     Env { clock: Arc::new(SystemClock { started: Instant::now() }), entropy: Arc::new(SystemEntropy), faults: None }
+}
+
+/// Puts a small file of the data folder in its place, for its owner alone, also where an earlier version made it for all. A
+/// folder that is missing is made in the same way.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let draft = path.with_extension("tmp");
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    // What was left behind by a crash has the mode it was made with.
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(&draft, path)
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ pub fn conversation(site: &Site, place: &Place) -> Result<Named, Failure> {
     let file = site.folder.join(CONVERSATION_FILE);
     if place.new {
         let key = format!("{CONVERSATION}-{}", system::env().uuid().simple());
-        let kept = std::fs::create_dir_all(&site.folder).and_then(|()| std::fs::write(&file, &key));
+        let kept = system::write_private(&file, &key);
         kept.map_err(|e| Failure::io(&format!("cannot remember the new conversation in {}", file.display()), &e))?;
         return Ok(Named::Key(key));
     }

@@ -379,8 +379,7 @@ impl Chat<'_> {
 
     /// If it is lost, something is told again.
     fn remember(&self, id: u64) {
-        let _ = std::fs::create_dir_all(&self.site.folder);
-        let _ = std::fs::write(self.notices_file(), format!("{id} {}\n", self.notices_place()));
+        let _ = crate::system::write_private(&self.notices_file(), &format!("{id} {}\n", self.notices_place()));
     }
 
     fn status(&self) -> String {

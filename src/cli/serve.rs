@@ -45,7 +45,6 @@ pub async fn run(site: &Site, serve: args::Serve) -> Result<(), Failure> {
     };
     let kernel = assembled.kernel.clone();
     assembled.watch_skills();
-    assembled.keep_mark();
     assembled.watch_notes();
     let state =
         AppState::new(kernel.clone(), auth, config.doors.clone(), metrics.clone()).with_chaos(assembled.chaos.clone());
@@ -186,7 +185,7 @@ async fn admitted(site: &Site, assembled: &boot::Assembled, is_loopback: bool) -
 
 fn tell_ready(site: &Site, serve: &args::Serve, address: &Address) -> Result<(), Failure> {
     // A full disk must not keep the server from answering: what is stored stays readable.
-    if let Err(failure) = address.write(&Address::file(&site.folder)) {
+    if let Err(failure) = address.write_into(&site.folder) {
         tracing::warn!(error = failure.what, "commands on this folder need --url: the server's address is not kept");
     }
     if let Some(file) = &serve.ready_file {

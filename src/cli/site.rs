@@ -19,6 +19,7 @@ use super::{
 use crate::{
     boot,
     config::{Loaded, Place},
+    system,
 };
 
 /// The file in a data folder that tells where its server listens.
@@ -58,17 +59,30 @@ impl Address {
         Self { url: format!("http://{}", SocketAddr::new(ip, at.port())), pid: std::process::id() }
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes it, whole or not at all, into a file that others may read: the operator names it for whoever waits.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::io(&format!("cannot write {}", path.display()), &e);
-        let text = format!("{{\"url\":\"{}\",\"pid\":{}}}\n", self.url, self.pid);
         let draft = path.with_extension("tmp");
         let mut file = std::fs::File::create(&draft).map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.write_all(self.text().as_bytes()).map_err(failed)?;
         std::fs::rename(&draft, path).map_err(failed)
+    }
+
+    /// Writes it into its data folder, where the command line looks for it, whole or not at all.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_into(&self, folder: &Path) -> Result<(), Failure> {
+        let path = Self::file(folder);
+        let failed = |e: std::io::Error| Failure::io(&format!("cannot write {}", path.display()), &e);
+        system::write_private(&path, &self.text()).map_err(failed)
+    }
+
+    fn text(&self) -> String {
+        format!("{{\"url\":\"{}\",\"pid\":{}}}\n", self.url, self.pid)
     }
 
     /// The file in a data folder.
@@ -170,7 +184,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Address::read(folder.path()), None);
         let address = Address::of(([127, 0, 0, 1], 7).into());
-        address.write(&Address::file(folder.path())).unwrap();
+        std::fs::write(Address::file(folder.path()), "of an earlier version").unwrap();
+        address.write_into(folder.path()).unwrap();
+        let mode = std::fs::metadata(Address::file(folder.path())).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
         assert_eq!(Address::read(folder.path()), Some(address));
     }
 }

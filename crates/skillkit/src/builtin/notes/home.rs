@@ -2,9 +2,12 @@
 
 use std::io::{self, Write as _};
 
-use cap_std::fs::{Dir, OpenOptions};
+use cap_std::fs::Dir;
 
-use super::name::{path_of, title_of};
+use super::{
+    name::{path_of, title_of},
+    private,
+};
 use crate::{
     error::SkillError,
     files::{FILE_BYTES_MAX, FolderTree, Tree, read_text},
@@ -29,10 +32,8 @@ impl Home {
     /// Waits until no other process changes these notes, and keeps them out until the file is dropped.
     pub(super) fn lock(&self) -> Result<std::fs::File, SkillError> {
         let locked = (|| {
-            self.dir.create_dir_all(LOCK_FOLDER)?;
-            let mut options = OpenOptions::new();
-            options.write(true).create(true);
-            let file = self.dir.open_with(format!("{LOCK_FOLDER}/lock"), &options)?.into_std();
+            private::make_folder(&self.dir, LOCK_FOLDER)?;
+            let file = self.dir.open_with(format!("{LOCK_FOLDER}/lock"), &private::for_writing())?.into_std();
             file.lock()?;
             Ok(file)
         })();
@@ -91,10 +92,10 @@ impl Home {
         }
         let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
         let written = (|| {
-            self.dir.create_dir_all(folder)?;
+            private::make_folder(&self.dir, folder)?;
             let folder = self.dir.open_dir(folder)?;
             let temporary = format!(".{file}.tmp");
-            let mut new = folder.create(&temporary)?;
+            let mut new = folder.open_with(&temporary, private::for_writing().truncate(true))?;
             new.write_all(text.as_bytes())?;
             new.sync_all()?;
             folder.rename(&temporary, &folder, file)?;

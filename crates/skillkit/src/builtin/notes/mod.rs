@@ -7,6 +7,7 @@ pub(crate) mod edit;
 mod home;
 mod journal;
 mod name;
+mod private;
 pub(crate) mod read;
 pub(crate) mod search;
 
@@ -51,10 +52,13 @@ impl Notes {
             return Err(SkillError::Elsewhere(what.to_owned()));
         }
         let failed = |e| SkillError::io("cannot open the notes folder", e);
-        Dir::create_ambient_dir_all(&self.folder, ambient_authority()).map_err(failed)?;
+        private::make_root(&self.folder).map_err(failed)?;
         let all = Dir::open_ambient_dir(&self.folder, ambient_authority()).map_err(failed)?;
         let own = name::folder_of(user);
-        all.create_dir_all(&own).map_err(failed)?;
+        private::make_folder(&all, &own).map_err(failed)?;
+        if let Err(error) = private::close(&all, &own) {
+            tracing::warn!(%error, folder = own, "notes are open to other users of this machine");
+        }
         Ok(Home::new(all.open_dir(&own).map_err(failed)?))
     }
 

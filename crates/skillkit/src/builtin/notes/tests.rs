@@ -1,6 +1,11 @@
 //! Notes through the runner: confinement, conflicts, repeated intents.
 
-use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use annie_core::{
     ids::UserId,
@@ -54,6 +59,32 @@ async fn a_note_is_created_read_edited_and_found() {
     assert_eq!(said, "Found 1 note matching 'eggs groceries' tagged shop:\n\n- work/Groceries [shop, 2026]: - eggs");
     assert_eq!(world.data("notes.search", json!({"query": "tea"})).await, "No notes found matching 'tea'.");
     assert!(world.data("notes.search", json!({"limit": 1})).await.starts_with("Found 2 notes (the first 1):"));
+}
+
+#[tokio::test]
+async fn notes_are_their_owners_alone_and_those_of_an_earlier_version_become_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = world();
+    let all = world.folder.path().join("notes");
+    let mode = |path: &str| fs::metadata(all.join(path)).unwrap().permissions().mode() & 0o777;
+    let (folders, files) = (["", "ann", "ann/work"], ["ann/work/Groceries.md", "ann/.annie/lock"]);
+    world.data("notes.create", json!({"title": "work/Groceries", "content": "milk"})).await;
+    assert_eq!((folders.map(mode), files.map(mode)), ([0o700; 3], [0o600; 2]));
+
+    // As an earlier version left them, and one that the owner closed further.
+    fs::write(all.join("ann/work/sealed.md"), "kept").unwrap();
+    let outside = world.folder.path().join("outside");
+    fs::write(&outside, "of somebody else").unwrap();
+    symlink(&outside, all.join("ann/link.md")).unwrap();
+    let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set(&outside, 0o644);
+    set(&all.join("ann/work/sealed.md"), 0o440);
+    folders.iter().for_each(|path| set(&all.join(path), 0o755));
+    files.iter().for_each(|path| set(&all.join(path), 0o644));
+    assert!(world.data("notes.read", json!({"title": "groceries"})).await.ends_with("milk"));
+    assert_eq!((folders.map(mode), files.map(mode)), ([0o700; 3], [0o600; 2]));
+    assert_eq!(mode("ann/work/sealed.md"), 0o400, "nobody is given a right");
+    assert_eq!(mode("../outside"), 0o644, "what a link leads to is left alone");
 }
 
 #[tokio::test]
