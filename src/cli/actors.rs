@@ -3,15 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{
-    args::{Actors, OneActor},
+    args::{Actors, OneActor, TreePage},
     client::{Client, encoded},
     console::{clipped, table, tame},
     failure::Failure,
+    page,
     site::Site,
 };
-
-/// Actors that are asked for at most.
-const TREE_MAX: u32 = 5_000;
 
 /// `annie actors`
 ///
@@ -20,7 +18,7 @@ const TREE_MAX: u32 = 5_000;
 pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
     let client = site.running().await?;
     match command {
-        Actors::Tree => tree(site, &client).await,
+        Actors::Tree(part) => tree(site, &client, &part).await,
         Actors::Show { path } => show(site, &client, &path).await,
         Actors::Stop(one) => act(site, &client, "stop", one).await,
         Actors::Kill(one) => act(site, &client, "kill", one).await,
@@ -29,8 +27,10 @@ pub async fn run(site: &Site, command: Actors) -> Result<(), Failure> {
     }
 }
 
-async fn tree(site: &Site, client: &Client) -> Result<(), Failure> {
-    let answer = client.get(&format!("/api/v1/actors?limit={TREE_MAX}")).await?;
+async fn tree(site: &Site, client: &Client, part: &TreePage) -> Result<(), Failure> {
+    let under = encoded(part.under.as_deref().unwrap_or_default());
+    let place = page::parameters(part.limit, part.next.as_deref());
+    let answer = client.get(&format!("/api/v1/actors?under={under}&{place}")).await?;
     if site.console.is_json() {
         return site.console.json(&answer);
     }
@@ -46,10 +46,7 @@ async fn tree(site: &Site, client: &Client) -> Result<(), Failure> {
         vec![indented(&text(actor, "path")), text(actor, "kind"), life, text(actor, "status"), waiting, doing]
     });
     site.console.line(&table(&["actor", "kind", "life", "status", "mailbox", "doing"], rows.collect()))?;
-    let total = answer["total"].as_u64().unwrap_or(0);
-    if total > actors.len() as u64 {
-        site.console.say(&format!("{} of {total} are shown", actors.len()));
-    }
+    page::say_more(site, actors.len(), &answer);
     Ok(())
 }
 

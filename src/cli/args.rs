@@ -293,7 +293,7 @@ impl From<ModeArg> for Mode {
 #[derive(Debug, Subcommand)]
 pub enum Actors {
     /// All of them
-    Tree,
+    Tree(TreePage),
     /// One of them, with its own view of its state
     Show {
         /// Where it stands: /scheduler
@@ -307,6 +307,20 @@ pub enum Actors {
     Restart(OneActor),
     /// The last deaths that nobody asked for
     Crashes,
+}
+
+/// Which part of the tree.
+#[derive(Debug, Clone, Args)]
+pub struct TreePage {
+    /// Only what stands here or below: /conversations
+    #[arg(long, value_name = "PATH")]
+    pub under: Option<String>,
+    /// At most so many
+    #[arg(long, short = 'n', default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=5_000))]
+    pub limit: u32,
+    /// Go on behind an earlier list, with the word that it ended with
+    #[arg(long, value_name = "PLACE")]
+    pub next: Option<String>,
 }
 
 /// Which life of which actor.

@@ -12,6 +12,7 @@ use super::{
     client::Client,
     console::tame,
     failure::{Exit, Failure},
+    page,
     resume::Resumed,
     site::Site,
     talk::Partner,
@@ -57,7 +58,8 @@ impl Notice {
 pub async fn run(site: &Site, wish: Notifications) -> Result<(), Failure> {
     let client = site.running().await?;
     if !wish.follow {
-        let answer = client.get(&format!("/api/v1/notifications?after={}&limit={}", wish.after, wish.limit)).await?;
+        let place = page::parameters(wish.limit, wish.next.as_deref());
+        let answer = client.get(&format!("/api/v1/notifications?after={}&{place}", wish.after)).await?;
         if site.console.is_json() {
             return site.console.json(&answer);
         }
@@ -67,9 +69,7 @@ pub async fn run(site: &Site, wish: Notifications) -> Result<(), Failure> {
             site.console.say("nothing was told beside the conversations");
         }
         told.iter().try_for_each(|notice| show(site, notice))?;
-        if let Some(next) = answer["next"].as_str() {
-            site.console.say(&format!("{} shown, and there may be more: --after {next}", told.len()));
-        }
+        page::say_more(site, told.len(), &answer);
         return Ok(());
     }
     let mut notices = Notices::of_server(client, wish.after);

@@ -8,8 +8,13 @@ use crate::door::page;
 
 /// The parameters of a page.
 pub fn query(page: &PageArgs) -> String {
-    let next = page.next.as_ref().map(|next| format!("&next={}", encoded(next))).unwrap_or_default();
-    format!("limit={}{next}", page.limit)
+    parameters(page.limit, page.next.as_deref())
+}
+
+/// The parameters of a page that begins where an earlier one ended.
+pub fn parameters(limit: u32, next: Option<&str>) -> String {
+    let next = next.map(|next| format!("&next={}", encoded(next))).unwrap_or_default();
+    format!("limit={limit}{next}")
 }
 
 /// Where a page begins whose rows are read in this process.

@@ -304,6 +304,13 @@ mod tests {
     }
 
     #[test]
+    fn dispatch_that_a_limit_kept_from_its_plan_is_shown_as_refused_when_its_turn_has_ended() {
+        let unreported = a_turn().into_iter().filter(|e| !matches!(e.body, EventBody::AgentReported { .. }));
+        let (messages, _) = fold(&unreported.collect::<Vec<_>>(), true);
+        assert_eq!(messages[2].agents[0].status, Some("refused"));
+    }
+
+    #[test]
     fn an_answer_without_its_question_waits_for_the_page_that_has_both() {
         let log = a_turn();
         assert_eq!(fold(&log[2..], false), (vec![], Some(Seq(7))));

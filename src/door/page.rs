@@ -65,8 +65,12 @@ impl PageSize {
 /// If no page said so.
 pub fn place<N: FromStr>(next: Option<&str>) -> Result<Option<N>, Fault> {
     let next = next.filter(|next| !next.is_empty());
-    let wrong = |_| Fault::invalid("it must be the `next` of an earlier page of this list").at("next");
-    next.map(str::parse).transpose().map_err(wrong)
+    next.map(str::parse).transpose().map_err(|_| no_place())
+}
+
+/// The refusal of a `next` that no page gave.
+pub fn no_place() -> Fault {
+    Fault::invalid("it must be the `next` of an earlier page of this list").at("next")
 }
 
 /// Where a page of rows begins that are listed by time, newest first; the newest row without a `next`.

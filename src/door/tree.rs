@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use annie_actors::{Kernel, NodeInfo};
 
+use super::page;
+use crate::error::Fault;
+
 /// An actor's path as callers write it: with or without the slash before it.
 pub fn actor_path(text: &str) -> Cow<'_, str> {
     if text.starts_with('/') || text.is_empty() { text.into() } else { format!("/{text}").into() }
@@ -22,7 +25,13 @@ pub struct TreePage {
 impl TreePage {
     /// What stands at a path or below it, behind the path with which an earlier page ended. An empty path is the root, and
     /// the beginning.
-    pub fn of(kernel: &Kernel, under: &str, after: &str, limit: u32) -> Self {
+    ///
+    /// # Errors
+    /// If no page ended with `after`: it is no path.
+    pub fn of(kernel: &Kernel, under: &str, after: &str, limit: u32) -> Result<Self, Fault> {
+        if !after.is_empty() && !after.starts_with('/') {
+            return Err(page::no_place());
+        }
         let mut actors = kernel.tree();
         let under = actor_path(under);
         let under = under.trim_end_matches('/');
@@ -39,6 +48,6 @@ impl TreePage {
         let is_last = actors.len() <= limit;
         actors.truncate(limit);
         let next = actors.last().filter(|_| !is_last).map(|a| a.path.as_str().to_owned());
-        Self { actors, total, next }
+        Ok(Self { actors, total, next })
     }
 }

@@ -41,7 +41,7 @@ impl v1::actors_server::Actors for Door {
     async fn tree(&self, request: Request<v1::TreeRequest>) -> Result<Response<v1::TreeResponse>, Status> {
         let wanted = request.into_inner();
         let limit = page::ACTORS.of_number(wanted.limit).map_err(refused)?;
-        let page = TreePage::of(&self.state.kernel, &wanted.under, &wanted.next, limit);
+        let page = TreePage::of(&self.state.kernel, &wanted.under, &wanted.next, limit).map_err(refused)?;
         let actors = page.actors.into_iter().map(convert::actor).collect();
         let next = page.next.unwrap_or_default();
         Ok(Response::new(v1::TreeResponse { actors, total: page.total as u64, next }))
@@ -154,21 +154,21 @@ impl Watcher {
                 () = self.access.due() => continue,
                 _ = self.ticks.tick() => {}
             }
-            let change = self.look();
+            let change = self.look()?;
             if std::mem::take(&mut self.first) || !change.changed.is_empty() || !change.gone.is_empty() {
                 return Ok(Some(change));
             }
         }
     }
 
-    fn look(&mut self) -> v1::TreeChange {
-        let page = TreePage::of(&self.state.kernel, &self.wanted.under, "", self.limit);
+    fn look(&mut self) -> Result<v1::TreeChange, Fault> {
+        let page = TreePage::of(&self.state.kernel, &self.wanted.under, "", self.limit)?;
         let now: BTreeMap<String, v1::Actor> =
             page.actors.into_iter().map(convert::actor).map(|a| (a.path.clone(), a)).collect();
         let changed = now.iter().filter(|(path, actor)| self.known.get(*path) != Some(actor));
         let changed = changed.map(|(_, actor)| actor.clone()).collect();
         let gone = self.known.keys().filter(|path| !now.contains_key(*path)).cloned().collect();
         self.known = now;
-        v1::TreeChange { changed, gone, total: page.total as u64 }
+        Ok(v1::TreeChange { changed, gone, total: page.total as u64 })
     }
 }

@@ -40,7 +40,7 @@ pub mod v1 {
 }
 
 /// The contract as a descriptor, for reflection.
-const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
+pub(crate) const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/annie_v1.bin"));
 
 /// The services whose health is told; the empty name is the whole server.
 pub(crate) const SERVICES: [&str; 11] = [

@@ -52,7 +52,7 @@ pub async fn list_actors(State(state): State<AppState>, Args(args): Args<TreeArg
     let limit = page::ACTORS.of_text(args.limit.as_deref())?;
     let after = args.next.as_deref().unwrap_or_default();
     let under = args.under.as_deref().unwrap_or_default();
-    let TreePage { actors, total, next } = TreePage::of(&state.kernel, under, after, limit);
+    let TreePage { actors, total, next } = TreePage::of(&state.kernel, under, after, limit)?;
     Ok(Json(Tree { actors, total, next }))
 }
 

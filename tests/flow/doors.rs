@@ -3,9 +3,12 @@
 
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::server::{Server, Sse};
+use crate::{
+    server::{Server, Sse},
+    world::eventually,
+};
 
 fn annie(server: &Server, arguments: &[&str]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_annie"))
@@ -51,6 +54,48 @@ async fn http_openai_and_the_command_line_hold_the_same_conversation() {
     let ids: Vec<u64> = stream.iter().map(|s| s.id).collect();
     assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
     assert!(stream.iter().any(|s: &Sse| s.event == "skill_finished"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_line_turns_the_pages_of_the_tree_and_of_the_notifications() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &[], &[]).await;
+    for text in ["read the book", "read the other"] {
+        let body = json!({"text": text, "priority": "normal"});
+        let (status, said) = server.post("/api/v1/messages", &body).await.expect("taken");
+        assert_eq!(status, 202, "{said}");
+    }
+    let list = |arguments: &[&str]| -> Value {
+        let (code, out, err) = annie(&server, &[&["--json"], arguments].concat());
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        serde_json::from_str(&out).expect("JSON")
+    };
+    eventually("a notification", async || {
+        list(&["notifications"])["notifications"].as_array().filter(|told| !told.is_empty()).map(|_| ())
+    })
+    .await;
+    for (command, rows, id) in
+        [(&["notifications"][..], "notifications", "id"), (&["actors", "tree", "--under", "/infra"], "actors", "path")]
+    {
+        let ids = |answer: &Value| -> Vec<String> {
+            answer[rows].as_array().expect("rows").iter().map(|row| row[id].to_string()).collect()
+        };
+        let (mut walked, mut next) = (Vec::new(), None::<String>);
+        loop {
+            let place: Vec<&str> = next.iter().flat_map(|next| ["--next", next]).collect();
+            let page = list(&[command, &["--limit", "1"], &place].concat());
+            walked.extend(ids(&page));
+            next = page["next"].as_str().map(str::to_owned);
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(walked, ids(&list(command)), "{command:?}");
+        let (code, _, err) = annie(&server, &[command, &["--next", "rubbish"]].concat());
+        assert!(code == 2 && err.contains("`next` of an earlier page"), "{command:?}: {code} {err}");
+    }
+    let (_, _, err) = annie(&server, &["actors", "tree", "--limit", "1"]);
+    assert!(err.contains("the rest with --next /"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -280,6 +280,9 @@ pub struct Notifications {
     /// Only those behind this place
     #[arg(long, value_name = "ID", default_value_t = 0)]
     pub after: u64,
+    /// Go on behind an earlier list, with the word that it ended with
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["follow", "after"])]
+    pub next: Option<String>,
     /// At most so many, without --follow
     #[arg(long, short = 'n', default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,

@@ -5,6 +5,7 @@ mod faults;
 mod grpc;
 mod jobs;
 mod letters;
+mod lists;
 mod notifications;
 mod openai;
 mod openai_repeats;
