@@ -2,6 +2,7 @@
 
 use std::{io::IsTerminal, sync::OnceLock};
 
+use annie_actors::Kernel;
 use annie_core::event::Priority;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
@@ -51,9 +52,11 @@ const LABELLED_COUNTERS: &[Help] = &[
 ];
 
 const GAUGES: &[Help] = &[
+    ("annie_actors", "Actors alive, by kind"),
     ("annie_backend_up", "1 while the backend is there and its last round was answered"),
     ("annie_breaker_state", "State of a skill's circuit breaker: 0 closed, 1 half-open, 2 open"),
     ("annie_build_info", "Version; always 1"),
+    ("annie_conversations_in_memory", "Conversations whose Engine is in memory"),
     ("annie_dead_letters_waiting", "Failed work that may be tried again"),
     ("annie_queue_depth", "Tasks that wait, by class"),
     ("annie_sse_clients", "Open event streams"),
@@ -71,6 +74,8 @@ const HISTOGRAMS: &[Help] = &[
 pub fn log(settings: &Log, environment: &Environment) {
     let filter = EnvFilter::try_new(&settings.level).unwrap_or_else(|_| EnvFilter::new("info"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Without this, a line that stderr does not take (a full disk) is complained about on stderr, which panics in whoever logs.
+    let lines = lines.log_internal_errors(false);
     // Fails only if somebody has set up logging before: then that stays.
     let _ = match settings.format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal() && !environment.no_color()).try_init(),
@@ -93,9 +98,20 @@ pub fn metrics() -> Option<PrometheusHandle> {
     HANDLE.get_or_init(make).clone()
 }
 
-/// The page for Prometheus, with the process's memory, descriptors and CPU time as they are now.
+/// The kind of the actor that a conversation in memory has.
+const ENGINE: &str = "engine";
+
+/// The page for Prometheus, with the actors and the process's memory, descriptors and CPU time as they are now.
 #[must_use]
-pub fn render(recorder: &PrometheusHandle) -> String {
+pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
+    let actors = kernel.actors_by_kind();
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 actors")]
+    for (kind, count) in &actors {
+        metrics::gauge!("annie_actors", "kind" => *kind).set(*count as f64);
+        if *kind == ENGINE {
+            metrics::gauge!("annie_conversations_in_memory").set(*count as f64);
+        }
+    }
     metrics_process::Collector::default().collect();
     recorder.run_upkeep();
     recorder.render()
@@ -118,7 +134,9 @@ fn describe() {
         metrics::describe_histogram!(*name, *help);
     }
     // Permanent actors register theirs when they start; these kinds start with the first work.
-    for kind in ["engine", "sub_agent", "breaker"] {
+    metrics::gauge!("annie_conversations_in_memory").set(0.0);
+    for kind in [ENGINE, "sub_agent", "breaker"] {
+        metrics::gauge!("annie_actors", "kind" => kind).set(0.0);
         metrics::counter!("annie_actor_crashes_total", "kind" => kind).increment(0);
         metrics::counter!("annie_actors_stuck_total", "kind" => kind).increment(0);
     }

@@ -218,6 +218,6 @@ pub async fn readyz(State(state): State<AppState>) -> (StatusCode, Json<Ready>) 
 )]
 pub async fn metrics(State(state): State<AppState>) -> Response {
     let Some(recorder) = &state.metrics else { return "# nothing is recorded\n".into_response() };
-    let page = telemetry::render(recorder);
+    let page = telemetry::render(recorder, &state.kernel);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }

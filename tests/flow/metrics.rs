@@ -44,6 +44,15 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
         assert_eq!(fresh.get(name), Some(&0.0), "{name}: {fresh:#?}");
     }
     assert_eq!(fresh.get("annie_backend_up{backend=\"offline\"}"), Some(&1.0));
+    for (name, wanted) in [
+        ("annie_actors{kind=\"engine\"}", 0.0),
+        ("annie_actors{kind=\"sub_agent\"}", 0.0),
+        ("annie_actors{kind=\"breaker\"}", 0.0),
+        ("annie_actors{kind=\"scheduler\"}", 1.0),
+        ("annie_conversations_in_memory", 0.0),
+    ] {
+        assert_eq!(fresh.get(name), Some(&wanted), "{name}: {fresh:#?}");
+    }
     assert!(fresh.get("process_resident_memory_bytes").is_some_and(|bytes| *bytes > 1e6), "{fresh:#?}");
     let said = server.http.get(format!("{}/metrics", server.url)).send().await.expect("an answer");
     let text = said.text().await.expect("text");
@@ -51,6 +60,29 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
     for family in families {
         assert!(text.contains(&format!("# HELP {family} ")), "{family} has no help");
     }
+}
+
+#[tokio::test]
+async fn actors_are_counted_by_kind_and_conversations_while_they_are_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::start(folder.path(), &[], &[("ANNIE__LIMITS__HIBERNATE_MS", "100")]).await;
+    let hold = json!({ "holder": "ann", "ttl_ms": 60_000 });
+    assert_eq!(server.post("/api/v1/gate/hold", &hold).await.expect("an answer").0, 200);
+    for key in ["a", "b"] {
+        let body = json!({ "text": "what is due?", "conversation_key": key });
+        assert_eq!(server.post("/api/v1/messages", &body).await.expect("an answer").0, 202);
+    }
+    let counted = async |wanted: f64| {
+        eventually("so many conversations are in memory", async || {
+            let now = samples(&server).await;
+            let both = ["annie_actors{kind=\"engine\"}", "annie_conversations_in_memory"].map(|name| now.get(name));
+            (both == [Some(&wanted); 2]).then_some(())
+        })
+        .await;
+    };
+    counted(2.0).await;
+    assert_eq!(server.post("/api/v1/gate/release", &json!({ "holder": "ann" })).await.expect("an answer").0, 200);
+    counted(0.0).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What operators do: look at the tree, question an actor, stop, kill or restart one, hold the voice gate, see who waits.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use annie_core::ids::{ConversationId, Incarnation};
 use serde::Serialize;
@@ -48,6 +48,12 @@ impl Kernel {
     #[must_use]
     pub fn tree(&self) -> Vec<NodeInfo> {
         self.system.directory.list(self.wiring.env.clock.as_ref())
+    }
+
+    /// How many actors live of each kind that ever lived. Counts the directory, so that nothing has to be kept up to date.
+    #[must_use]
+    pub fn actors_by_kind(&self) -> BTreeMap<&'static str, usize> {
+        self.system.directory.count_by_kind()
     }
 
     /// One actor, and its own view of its state; the view is missing if it is too busy to answer.

@@ -2,7 +2,7 @@
 //! dead. Ractor's own registry is process-wide and frees names late; it is not used (reference/actors 1.5).
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fmt,
     future::Future,
     sync::{
@@ -298,6 +298,16 @@ impl Directory {
     #[must_use]
     pub fn crashes_total(&self) -> u64 {
         self.crashes_total.load(Relaxed)
+    }
+
+    /// How many actors live of each kind that ever lived here.
+    #[must_use]
+    pub fn count_by_kind(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<_, _> = self.kinds.iter().map(|kind| (*kind, 0)).collect();
+        for entry in &self.entries {
+            *counts.entry(entry.kind).or_default() += 1;
+        }
+        counts
     }
 
     /// How many actors live.
