@@ -17,6 +17,7 @@ pub struct Server {
     child: Child,
     /// Bound, and never listened on: as long as it is there, nobody else is given the port between two lives.
     place: Arc<TcpSocket>,
+    log: tempfile::NamedTempFile,
     pub url: String,
     pub http: reqwest::Client,
 }
@@ -51,6 +52,7 @@ impl Server {
         let port = place.local_addr().expect("bound").port().to_string();
         let ready = beside.join("ready.json");
         let _ = std::fs::remove_file(&ready);
+        let log = tempfile::NamedTempFile::new().expect("a file");
         let child = Command::new(env!("CARGO_BIN_EXE_annie"))
             .args(["--data".as_ref(), data.as_os_str(), "serve".as_ref(), "--port".as_ref(), port.as_ref()])
             .args(["--ready-file".as_ref(), ready.as_os_str()])
@@ -61,16 +63,22 @@ impl Server {
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log.reopen().expect("the same file"))
             .spawn()
             .expect("the binary starts");
-        let mut server = Self { child, place, url: String::new(), http: annie_llm::http_client().build().unwrap() };
+        let mut server =
+            Self { child, place, log, url: String::new(), http: annie_llm::http_client().build().unwrap() };
         server.url = eventually("the server is ready", async || {
             let said: Value = serde_json::from_slice(&std::fs::read(&ready).ok()?).ok()?;
             said["url"].as_str().map(str::to_owned)
         })
         .await;
         server
+    }
+
+    /// What it has said on stderr: its log, line by line.
+    pub fn log(&self) -> Vec<String> {
+        std::fs::read_to_string(self.log.path()).expect("its log").lines().map(str::to_owned).collect()
     }
 
     /// SIGKILL, and waits until it is gone.

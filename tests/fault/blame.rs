@@ -7,14 +7,16 @@ use std::sync::{
 
 use annie_actors::Submission;
 use annie_core::{
-    event::{EventBody, Priority},
+    event::{EventBody, Priority, ReportStatus},
     message::Message,
     ports::FaultAction,
 };
 use annie_testkit::{
+    env::TestClock,
     faults::FaultPlan,
-    scripted_model::{ScriptedModel, says},
+    scripted_model::{ScriptedModel, calls, commands, says},
 };
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::world::{WorldParts, ann, check_log, eventually, kill};
@@ -58,5 +60,49 @@ async fn a_message_that_kills_its_engine_takes_no_other_turn_along() {
     let last = world.final_of(long.conversation, long.task).await;
     assert!(matches!(last, EventBody::Answered { .. }), "{last:?}\n{:#?}", world.kinds(long.conversation).await);
     check_log(&world.log(long.conversation).await);
+    world.kernel.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn report_of_a_killed_agent_has_the_time_it_ran_and_the_calls_it_made() {
+    const RAN_MS: i64 = 1_500;
+    let is_result = |text: &str| text.contains("<result");
+    let last = |request: &annie_core::message::ModelRequest| match request.messages.last() {
+        Some(Message::User { text, .. } | Message::Tool { text, .. }) => text.clone(),
+        _ => String::new(),
+    };
+    let is_agent_with_result =
+        move |request: &annie_core::message::ModelRequest| request.tools.is_empty() && is_result(&last(request));
+    let model = ScriptedModel::new(move |request, _| {
+        Ok(match request.tools.is_empty() {
+            true => commands(["test.put --what x"]),
+            false if last(request).contains("\"agents\"") => says("It crashed."),
+            false => calls([
+                ("dispatch_agent", json!({"agent_id": "doer", "mission": "do it", "skills": ["test.put"]})),
+                ("get_agent_results", json!({})),
+            ]),
+        })
+    })
+    .hanging_when(move |request, _| is_agent_with_result(request));
+    let mut parts = WorldParts::with_model(Arc::new(model));
+    let clock = Arc::new(TestClock::new());
+    parts.env.clock = clock.clone();
+    let world = parts.start().await;
+    let said = world.say("have it done").await;
+    eventually("the agent has run its skill", async || {
+        world.kinds(said.conversation).await.contains(&"doer skill_finished".to_owned()).then_some(())
+    })
+    .await;
+    clock.set_by_ms(RAN_MS);
+    kill(&world, &format!("/conversations/engine:{}/agent:doer", said.conversation)).await;
+    world.answer(&said).await;
+    let log = world.log(said.conversation).await;
+    let report = log.iter().find_map(|event| match &event.body {
+        EventBody::AgentReported { report } => Some(report),
+        _ => None,
+    });
+    let report = report.expect("the agent's report");
+    assert_eq!((report.status, report.tool_calls_used), (ReportStatus::Crashed, 1), "{report:?}");
+    assert!(report.duration_ms >= RAN_MS as u64, "{report:?}");
     world.kernel.stop().await;
 }

@@ -30,8 +30,8 @@ fn problems(ready: &Value) -> String {
 async fn server_starts_on_a_full_disk_is_read_refuses_writes_and_recovers_by_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), DISK_MB) else {
-        println!(
-            "SKIPPED: a start on a full disk needs a tmpfs of its own, which only root may mount: run this test as root"
+        annie_testkit::skip::skipped(
+            "a full disk needs a tmpfs of its own, which only root may mount: run this as root",
         );
         return;
     };

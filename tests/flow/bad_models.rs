@@ -129,3 +129,30 @@ async fn a_model_that_repeats_one_call_is_ended_with_the_truth() {
     assert!(said["answer"].as_str().unwrap_or_default().starts_with("I had to stop"), "{said}");
     assert!(model.request_count() < 12, "{} rounds", model.request_count());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backend_that_changes_its_state_is_logged_once_for_each_change() {
+    let model = FakeModelServer::start(|seen| match seen.last_user_text() {
+        text if text.contains("one") => Reply::error(401, "bad key"),
+        text if text.contains("two") => Reply::error(402, "no credit"),
+        _ => Reply::says("Fine."),
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "[log]\nformat = \"json\"").await;
+    for text in ["well", "one", "one again", "one once more", "two", "two again", "well", "well again"] {
+        ask(&server, text).await;
+    }
+    let lines = server.log();
+    let lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_backend = lines.filter(|line| line["fields"]["backend"] == "fake");
+    let told: Vec<String> = of_backend
+        .filter(|line| line["level"] == "WARN" || line["fields"]["failed_rounds"].is_number())
+        .map(|line| {
+            let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
+            format!("{} {} {}", line["level"].as_str().unwrap_or_default(), field("message"), field("kind"))
+        })
+        .collect();
+    let fails = "WARN the backend fails; `annie status` says since when";
+    let wanted = [format!("{fails} auth"), format!("{fails} payment"), "INFO the backend answers again ".to_owned()];
+    assert_eq!(told, wanted);
+}

@@ -124,3 +124,23 @@ async fn server_whose_port_is_busy_exits_5_and_names_it() {
     let (code, _, err) = annie(folder.path(), &["serve", "--port", &port], &[]).await;
     assert!(code == 5 && err.contains(&format!("port {port} is busy")) && err.contains("--port N"), "{code} {err}");
 }
+
+#[test]
+fn log_that_cannot_be_written_stops_no_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is always full");
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_annie"))
+        .arg("--data")
+        .arg(folder.path())
+        .args(["ask", "--plain", "create a task to call Bob"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", folder.path())
+        .env("ANNIE__LOG__LEVEL", "trace")
+        .stdin(std::process::Stdio::null())
+        .stderr(full)
+        .output()
+        .expect("the binary runs");
+    let out = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success() && out.contains("call Bob"), "{:?} {out}", done.status);
+}

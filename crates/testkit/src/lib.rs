@@ -8,3 +8,4 @@ pub mod postgres;
 pub mod scripted_model;
 pub mod sim;
 pub mod skills;
+pub mod skip;

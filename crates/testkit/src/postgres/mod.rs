@@ -12,8 +12,7 @@ mod place;
 mod tls;
 
 use std::{
-    fs::{File, OpenOptions},
-    io::Write,
+    fs::File,
     path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::{Arc, OnceLock},
@@ -293,8 +292,7 @@ fn join(programs: &Path) -> Server {
     }
 }
 
-/// The folder of PostgreSQL's programs, or none, which is said aloud and written into the file that the variable
-/// `ANNIE_TEST_SKIPS` names: who runs the tests counts its lines.
+/// The folder of PostgreSQL's programs. Without them the test counts as skipped.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -310,24 +308,9 @@ fn programs() -> Option<PathBuf> {
     let whole = |folder: &PathBuf| ["initdb", "postgres", "psql"].iter().all(|name| folder.join(name).is_file());
     let found = real.into_iter().find(whole);
     if found.is_none() {
-        let thread = std::thread::current();
-        let line = format!(
-            "SKIPPED: no PostgreSQL (initdb, postgres and psql; Debian: postgresql): {}\n",
-            thread.name().unwrap_or("a test")
-        );
-        print(&line);
-        if let Some(file) = std::env::var_os("ANNIE_TEST_SKIPS") {
-            let told =
-                OpenOptions::new().create(true).append(true).open(file).and_then(|mut f| f.write_all(line.as_bytes()));
-            told.unwrap_or_else(|e| panic!("ANNIE_TEST_SKIPS: {e}"));
-        }
+        crate::skip::skipped("no PostgreSQL (initdb, postgres and psql; Debian: postgresql)");
     }
     found
-}
-
-#[allow(clippy::print_stdout, reason = "a test that is skipped is not to be taken for one that passed")]
-fn print(line: &str) {
-    print!("{line}");
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
