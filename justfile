@@ -53,3 +53,7 @@ sim COUNT="1000" FIRST="0":
 # One seed of the simulation again; if it fails, with its faults and steps, made fewer
 sim-seed SEED:
     scripts/sim.sh {{SEED}} 1
+
+# Made-up requests to every operation of the served OpenAPI description; minutes
+schemathesis *ARGS:
+    scripts/schemathesis.sh {{ARGS}}

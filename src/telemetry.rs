@@ -52,7 +52,7 @@ const LABELLED_COUNTERS: &[Help] = &[
 ];
 
 const GAUGES: &[Help] = &[
-    ("annie_actors", "Actors alive, by kind"),
+    ("annie_actors_alive", "Actors alive, by kind"),
     ("annie_backend_up", "1 while the backend is there and its last round was answered"),
     ("annie_breaker_state", "State of a skill's circuit breaker: 0 closed, 1 half-open, 2 open"),
     ("annie_build_info", "Version; always 1"),
@@ -107,7 +107,7 @@ pub fn render(recorder: &PrometheusHandle, kernel: &Kernel) -> String {
     let actors = kernel.actors_by_kind();
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 actors")]
     for (kind, count) in &actors {
-        metrics::gauge!("annie_actors", "kind" => *kind).set(*count as f64);
+        metrics::gauge!("annie_actors_alive", "kind" => *kind).set(*count as f64);
         if *kind == ENGINE {
             metrics::gauge!("annie_conversations_in_memory").set(*count as f64);
         }
@@ -136,7 +136,7 @@ fn describe() {
     // Permanent actors register theirs when they start; these kinds start with the first work.
     metrics::gauge!("annie_conversations_in_memory").set(0.0);
     for kind in [ENGINE, "sub_agent", "breaker"] {
-        metrics::gauge!("annie_actors", "kind" => kind).set(0.0);
+        metrics::gauge!("annie_actors_alive", "kind" => kind).set(0.0);
         metrics::counter!("annie_actor_crashes_total", "kind" => kind).increment(0);
         metrics::counter!("annie_actors_stuck_total", "kind" => kind).increment(0);
     }

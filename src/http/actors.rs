@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    extract::{Args, Body},
+    extract::{Args, Body, whole_option},
     problem::Problem,
 };
 use crate::{
@@ -37,6 +37,7 @@ pub struct TreeArgs {
     /// Only what stands here or below.
     under: Option<String>,
     /// The `next` of an earlier page: this one goes on behind it.
+    #[param(pattern = "^(/[ -~]*)?$")]
     next: Option<String>,
     /// How many at most; 1000 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 5000)]
@@ -108,7 +109,7 @@ pub struct Act {
     /// Where it stands.
     path: String,
     /// Refused if another life than this stands there.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole_option")]
     incarnation: Option<u64>,
     /// For the log.
     #[serde(default)]

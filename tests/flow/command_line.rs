@@ -142,5 +142,5 @@ fn log_that_cannot_be_written_stops_no_work() {
         .output()
         .expect("the binary runs");
     let out = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(done.status.success() && out.contains("call Bob"), "{:?} {out}", done.status);
+    assert!(done.status.success() && out.contains("Call Bob"), "{:?} {out}", done.status);
 }

@@ -45,10 +45,10 @@ async fn metrics_of_a_fresh_server_have_help_zeros_and_the_process() {
     }
     assert_eq!(fresh.get("annie_backend_up{backend=\"offline\"}"), Some(&1.0));
     for (name, wanted) in [
-        ("annie_actors{kind=\"engine\"}", 0.0),
-        ("annie_actors{kind=\"sub_agent\"}", 0.0),
-        ("annie_actors{kind=\"breaker\"}", 0.0),
-        ("annie_actors{kind=\"scheduler\"}", 1.0),
+        ("annie_actors_alive{kind=\"engine\"}", 0.0),
+        ("annie_actors_alive{kind=\"sub_agent\"}", 0.0),
+        ("annie_actors_alive{kind=\"breaker\"}", 0.0),
+        ("annie_actors_alive{kind=\"scheduler\"}", 1.0),
         ("annie_conversations_in_memory", 0.0),
     ] {
         assert_eq!(fresh.get(name), Some(&wanted), "{name}: {fresh:#?}");
@@ -75,7 +75,8 @@ async fn actors_are_counted_by_kind_and_conversations_while_they_are_in_memory()
     let counted = async |wanted: f64| {
         eventually("so many conversations are in memory", async || {
             let now = samples(&server).await;
-            let both = ["annie_actors{kind=\"engine\"}", "annie_conversations_in_memory"].map(|name| now.get(name));
+            let both =
+                ["annie_actors_alive{kind=\"engine\"}", "annie_conversations_in_memory"].map(|name| now.get(name));
             (both == [Some(&wanted); 2]).then_some(())
         })
         .await;

@@ -42,6 +42,7 @@ fn what_keeps_an_invariant_can_be_taken_out_as_the_list_says() {
             "annie-core" => &["crates/core/"],
             "annie-store" => &["crates/store/"],
             "annie-llm" => &["crates/llm/"],
+            "annie-skillkit" => &["crates/skillkit/"],
             _ => &[],
         };
         for test in &one.tests {
