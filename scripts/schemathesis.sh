@@ -45,6 +45,7 @@ url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' "$scratch/ready.json" 2>/dev/null ||
 status=0
 # Streams end when their client does, so they are not waited for. No backend of this server makes embeddings, which a
 # description that is the same for every configuration cannot say.
+cd "$scratch" # where it leaves its cache
 "$scratch/venv/bin/schemathesis" run "$url/api/openapi.json" \
   --header "Authorization: Bearer $key" \
   --exclude-path-regex '/stream$|^/v1/embeddings$' \
