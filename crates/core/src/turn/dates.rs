@@ -35,7 +35,7 @@ const WEEKDAYS_TOO: [&str; 7] = [
 ];
 const MONTHS_TOO: [&str; 12] =
     ["januar jänner", "februar", "märz", "", "", "juni", "juli", "", "", "oktober", "", "dezember"];
-const NEAR_TOO: [&str; 2] = ["heute", "tmrw tomorrows übermorgen"];
+const NEAR_TOO: [&str; 2] = ["heute", "tmrw tomorrows"];
 /// Words that mean one of [`WEEKDAYS`] or something else ("mon médecin", "sun cream"): they allow every date, and rule out
 /// none. Likewise the two lists below.
 const WEEKDAYS_MAYBE: [&str; 7] = ["mon", "tue tues", "wed weds", "thu thur thurs", "fri", "sat", "sun"];
@@ -45,10 +45,12 @@ const NEAR_MAYBE: [&str; 2] = ["now asap immediately gleich sofort jetzt", "morg
 /// Words that leave the day open.
 const SPANS: &str = "yesterday thanksgiving halloween gestern vorgestern weekend weekday weekdays quarter fortnight eod eow eom eoy eve later soon christmas xmas easter holiday \
     holidays birthday deadline breakfast lunch lunchtime dinner supper bedtime daily weekly monthly yearly annually every before \
-    after until till first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth tag tage tagen täglich \
+    after until till first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth \
+    twentieth thirtieth tag tage tagen täglich \
     woche wochen wochenende wöchentlich monat monate monaten monats monatlich jahr jahre jahres quartal stunde stunden minuten \
     mittag mittags mitternacht früh vormittag nachmittag abend abends nacht nachts übermorgen nachher später vor nach bis \
-    weihnachten ostern silvester ersten zweiten dritten";
+    weihnachten ostern silvester ersten zweiten dritten vierten fünften sechsten siebten siebenten achten neunten \
+    zehnten elften zwölften dreizehnten vierzehnten fünfzehnten sechzehnten siebzehnten achtzehnten neunzehnten zwanzigsten dreißigsten";
 /// Words that take a date away.
 const WITHOUT: &str = "none no without remove clear drop unset off cancel ohne kein keine keinen entferne streiche";
 /// Words for a date that a thing has: it may be taken away in any words.
@@ -125,6 +127,8 @@ pub(super) enum Invented {
     NamedOther(String),
     /// The user named others.
     NamedOthers,
+    /// Some of the user's words may name this one or another: what they mean is not understood.
+    Unclear,
 }
 
 impl Dates {
@@ -212,6 +216,9 @@ impl Dates {
         };
         if is_named {
             return Ok(());
+        }
+        if self.now.contains(SPAN) {
+            return Err(Invented::Unclear);
         }
         let mut days = self.now.iter().filter(|word| is_date(word));
         Err(match (days.next(), days.next()) {
@@ -372,7 +379,10 @@ fn read(text: &str) -> Read {
                 known[1].insert(word.to_owned());
                 None
             }
-            None => word.get(..10).filter(|date| iso_weekday(date).is_some()),
+            None => {
+                found.maybe.extend(like_a_day(word).map(str::to_owned));
+                word.get(..10).filter(|date| iso_weekday(date).is_some())
+            }
         };
         found.named.extend(named.map(str::to_owned));
         if is_led || is_time || (named.is_none() && is_in_numbers(word)) {
@@ -396,6 +406,46 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
             let is_number = word.starts_with(|c: char| c.is_ascii_digit() || c == '+');
             word.split(move |c| !is_number && joins(c)).filter(|part| !part.is_empty())
         })
+}
+
+/// The day or month that a word may mean that is no such word: "freitagabend", "tommorow".
+fn like_a_day(word: &str) -> Option<&'static str> {
+    /// Shorter words are other words as often.
+    const CHARS_MIN: usize = 6;
+    let all = [(&WEEKDAYS[..], &WEEKDAYS_TOO[..]), (&MONTHS[..], &MONTHS_TOO[..]), (&NEAR[..], &NEAR_TOO[..])];
+    let names = all.into_iter().flat_map(|(days, more)| days.iter().zip(more));
+    let mut names = names.flat_map(|(day, more)| more.split_whitespace().chain([*day]).map(move |name| (*day, name)));
+    let is_like = |name: &str| {
+        let count = name.chars().count();
+        let mistakes_max = if count > 7 { 2 } else { 1 };
+        count >= CHARS_MIN && word.starts_with(name)
+            || (count >= CHARS_MIN || name == NEAR[0]) && mistakes(word, name, mistakes_max)
+    };
+    names.find(|(_, name)| is_like(name)).map(|(day, _)| day)
+}
+
+/// Whether so few letters at most are wrong, missing, too many or exchanged in a word that begins as it should.
+fn mistakes(word: &str, name: &str, count_max: usize) -> bool {
+    if word.chars().next() != name.chars().next() || word.len().abs_diff(name.len()) > count_max + 1 {
+        return false;
+    }
+    let (word, name): (Vec<char>, Vec<char>) = (word.chars().collect(), name.chars().collect());
+    // Rows of the distances of all beginnings of one to those of the other: the one before the last, and the last.
+    let (mut before, mut last) = (Vec::new(), (0..=name.len()).collect::<Vec<usize>>());
+    for i in 1..=word.len() {
+        let mut row = vec![i];
+        for j in 1..=name.len() {
+            let change = last[j - 1] + usize::from(word[i - 1] != name[j - 1]);
+            let mut least = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && word[i - 1] == name[j - 2] && word[i - 2] == name[j - 1] {
+                let exchanged: &Vec<usize> = &before;
+                least = least.min(exchanged[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[name.len()] <= count_max
 }
 
 /// `3.5.`, `14:05`, `5pm`, `3rd`, `+3d`, `20min`, `3/5`, `2026/11/26`, `11-26-2026`.

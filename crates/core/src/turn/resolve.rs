@@ -117,12 +117,15 @@ fn answer(text: String) -> Action {
     Action::Answer { text, is_error: false, is_unknown: false, is_malformed: false }
 }
 
-/// A call whose date nobody named.
+/// A call with a date that nobody named, as far as is understood.
 struct Undated {
-    /// What its model is told.
+    /// What is wrong with it.
     what: String,
-    /// The arguments without that date, or with the one that was named; nothing if nothing is left to do.
-    given: Option<Map<String, Value>>,
+    /// What its model is to do instead.
+    instead: String,
+    /// What is run if the model writes the call once more: it has no date that surely nobody named. Nothing if nothing is left
+    /// to do.
+    at_last: Option<Map<String, Value>>,
 }
 
 impl Resolver<'_> {
@@ -212,14 +215,11 @@ impl Resolver<'_> {
         match ids.find(|id| changes(skill.effect) && !self.run.provenance.names(*id)) {
             Some(id) => error(&self.look_up(skill, id)),
             None => match self.undated(skill, &arguments) {
-                // A model that writes it once more does not hear: what is left of the call is what the user asked for.
-                Some(Undated { what, given: Some(given) }) if self.was_told(&what) => {
+                // A model that writes it once more does not hear, or knows better where the words are not understood.
+                Some(Undated { what, at_last: Some(given), .. }) if self.was_told(&what) => {
                     self.planned(skill, given.into(), call_id)
                 }
-                Some(Undated { what, given: Some(given) }) => {
-                    error(&format!("{what} {}", self.run.style().instruction(skill, &given)))
-                }
-                Some(Undated { what, given: None }) => error(&format!("{what} Ask which date is meant.")),
+                Some(Undated { what, instead, .. }) => error(&format!("{what} {instead}")),
                 None => self.planned(skill, arguments, call_id),
             },
         }
@@ -234,30 +234,40 @@ impl Resolver<'_> {
         })
     }
 
-    /// What to do instead of inventing a date: the same call without it, or with the one that was named. Nothing if each
-    /// date was named.
+    /// What to do instead of inventing a date. A date is only ever taken out of a call, and never put in: the one that the user
+    /// named may belong to something else. Nothing if each date was named.
     fn undated(&self, skill: &SkillSpec, arguments: &Value) -> Option<Undated> {
         let dates = skill.args.iter().filter(|a| changes(skill.effect) && a.kind == ArgKind::Date);
-        let (name, value, invented) = dates
+        let invented: Vec<(&String, &str, Invented)> = dates
             .filter_map(|arg| Some((&arg.name, arguments[arg.name.as_str()].as_str()?)))
-            .find_map(|(name, value)| Some((name, value, self.run.provenance.check_date(value).err()?)))?;
-        let mut given = arguments.as_object().cloned().unwrap_or_default();
-        given.remove(name);
-        let named = match invented {
+            .filter_map(|(name, value)| Some((name, value, self.run.provenance.check_date(value).err()?)))
+            .collect();
+        let (_, value, why) = invented.first()?;
+        let (mut without, mut at_last) = (arguments.as_object().cloned().unwrap_or_default(), Map::new());
+        for (name, _, why) in &invented {
+            let date = without.remove(*name);
+            at_last.extend(date.filter(|_| *why == Invented::Unclear).map(|date| ((*name).clone(), date)));
+        }
+        // Without the date nothing may be left to do.
+        let is_id = |key: &String| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id);
+        let is_left = !without.keys().all(is_id);
+        let named = match why {
             Invented::NoneNamed => "the user named no date".to_owned(),
-            Invented::NamedOther(day) => {
-                let named = format!("the user named {day}");
-                given.insert(name.clone(), day.into());
-                named
-            }
+            Invented::NamedOther(day) => format!("the user named {day}"),
             Invented::NamedOthers => "the user named another date".to_owned(),
+            Invented::Unclear => "the user may have named another date".to_owned(),
+        };
+        let instead = match why {
+            Invented::NoneNamed if is_left => self.run.style().instruction(skill, &without),
+            Invented::Unclear => "If it is what the user said, send the call again. Else correct it.".to_owned(),
+            Invented::NamedOther(_) | Invented::NamedOthers if is_left => {
+                "Send the call again with the date that the user wants for this, or without one.".to_owned()
+            }
+            _ => "Ask which date is meant.".to_owned(),
         };
         let what = format!("{named}, and not {value:?}. Nothing was done.");
-        // Without the date nothing may be left to do.
-        if given.keys().all(|key| skill.args.iter().any(|a| a.name == *key && a.kind == ArgKind::Id)) {
-            return Some(Undated { what, given: None });
-        }
-        Some(Undated { what, given: Some(given) })
+        at_last.extend(without);
+        Some(Undated { what, instead, at_last: Some(at_last).filter(|given| !given.keys().all(is_id)) })
     }
 
     /// What to do instead of guessing a number.

@@ -54,6 +54,15 @@ fn date_that_the_user_named_in_any_form_is_taken() {
         ("Remind me of my call on Fri", "friday"),
         ("The call is on 3 Dec, please add it", "2026-12-03"),
         ("I may need that on 5 June, please", "june 5"),
+        ("Please remind me of the rent tommorow", "tomorrow"),
+        ("Please remind me of the rent on Wensday", "wednesday"),
+        ("Please remind me of the rent on firday", "friday"),
+        ("Please remind me of the rent on the fifteenth", "2026-12-15"),
+        ("Please remind me of the rent on the thirtieth", "2026-11-30"),
+        ("Bitte erinnere mich am Freitagabend an meine Pizza", "friday 19:00"),
+        ("Bitte erinnere mich am fünfzehnten an meine Miete", "2026-12-15"),
+        ("Bitte verschiebe meine Aufgabe von Freitag auf Samstagabend", "saturday"),
+        ("Bitte erstelle eine Aufgabe für übermorgen", "2026-11-24"),
     ] {
         assert_eq!(check(said, value), Ok(()), "{said}: {value}");
     }
@@ -122,6 +131,9 @@ fn date_that_nobody_named_is_known_as_such() {
         ("See the dentist on Thursday, please", "tomorrow", Invented::NamedOther("thursday".into())),
         ("Move the dentist task to Friday", "2026-11-26", Invented::NamedOther("friday".into())),
         ("The task is due today or on Friday", "monday", Invented::NamedOthers),
+        ("Please move my Friday task to tommorow", "tomorrow", Invented::Unclear),
+        ("Please move my Friday task to next week", "monday", Invented::Unclear),
+        ("Please add a task: prepare the slides for Friday", "thursday", Invented::NamedOther("friday".into())),
     ] {
         assert_eq!(check(said, value), Err(why), "{said}: {value}");
     }
@@ -154,4 +166,24 @@ fn weekdays_of_dates_are_right() {
     }
     assert_eq!(iso_weekday("2026-13-01"), None);
     assert_eq!(iso_weekday("20-11-1"), None);
+}
+
+#[test]
+fn word_that_is_only_a_little_like_a_day_names_none() {
+    for word in ["match", "money", "month", "sunny", "friend", "monitor", "toast", "order", "remember", "thirsty"] {
+        assert_eq!(like_a_day(word), None, "{word}");
+    }
+    let long = "x".repeat(10_000);
+    assert_eq!(like_a_day(&long), None);
+}
+
+#[test]
+fn days_that_are_remembered_are_bounded_and_names_of_days_stay() {
+    let mut dates = Dates::default();
+    dates.shown("It is due on Friday");
+    for year in 1_000..1_000 + WORDS_MAX {
+        dates.shown(&format!("{year}-01-01"));
+    }
+    assert_eq!(dates.seen.len(), WORDS_MAX);
+    assert!(dates.seen.contains("friday") && !dates.seen.contains("1000-01-01"), "{:?}", dates.seen);
 }

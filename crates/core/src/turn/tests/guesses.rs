@@ -7,13 +7,15 @@ use super::{
     world::World,
 };
 use crate::{
-    event::{EventBody, Inbound, Mode, Priority, Recalled, ResumeCause, Retry},
+    event::{AgentReport, EventBody, Inbound, Mode, Priority, Recalled, ReportStatus, ResumeCause, Retry},
     ids::{AgentId, OperationId, TaskId},
     limits::{MainInterface, SubAgentInterface, TurnLimits},
     message::{ModelReply, Repair, ToolCall},
     outcome::Outcome,
+    receipt::Receipt,
     skill::{ArgKind, Effect, SkillSet, SkillSpec},
     time::Micros,
+    turn::Provenance,
 };
 
 fn world(mode: Mode, main_interface: MainInterface) -> World {
@@ -102,15 +104,89 @@ fn date_that_nobody_named_is_left_out_where_the_model_writes_it_once_more() {
 }
 
 #[test]
-fn date_other_than_the_named_one_is_answered_with_the_named_one() {
-    let mut w = world(Mode::SingleLoop, MainInterface::Tools);
-    w.say("Remind me to see the dentist on Thursday");
-    w.replies("", &[use_skill("1", "tasks.plan", &json!({"title": "Dentist", "due": "4th of November"}))]);
+fn date_other_than_the_named_one_is_corrected_by_the_model_or_left_out_and_never_put_in() {
+    for (says, named, corrects) in [
+        ("Remind me to see the dentist on Thursday", "the user named thursday", true),
+        ("Please add a task: prepare the slides for Friday", "the user named friday", false),
+    ] {
+        let mut w = world(Mode::SingleLoop, MainInterface::Tools);
+        w.say(says);
+        let plan = |due: &str| use_skill("1", "tasks.plan", &json!({"title": "It", "due": due}));
+        w.replies("", &[plan("4th of November")]);
+        assert!(ran(&w, "main").is_empty());
+        let told = w.results().remove(0);
+        assert!(told.contains(named) && !told.contains("\"due\""), "no call with another date: {told}");
+        w.replies("", &[plan(if corrects { "thursday" } else { "4th of November" })]);
+        let (_, arguments) = w.skill_calls(&AgentId::orchestrator()).remove(0);
+        assert_eq!(arguments.get("due").is_some(), corrects, "{arguments}");
+    }
+}
+
+/// The skills, with one that moves a task and has two dates.
+fn with_move(mut w: World) -> World {
+    let mut shift = skill("tasks.move", Effect::Idempotent, &[("id", true), ("due", false), ("remind", false)]);
+    (shift.args[0].kind, shift.args[1].kind, shift.args[2].kind) = (ArgKind::Id, ArgKind::Date, ArgKind::Date);
+    let all = w.skills.iter().map(|s| SkillSpec::clone(s)).chain([shift]).collect::<Vec<_>>();
+    w.skills = SkillSet::new(all, [], 1);
+    w
+}
+
+#[test]
+fn right_date_that_is_not_understood_runs_as_it_is_when_the_model_repeats_it() {
+    for (says, due) in [
+        ("Please move my Friday task 3 to tommorow", "tomorrow"),
+        ("Please move my Friday task 3 to next week", "monday"),
+    ] {
+        let mut w = with_move(world(Mode::SingleLoop, MainInterface::Tools));
+        w.say(says);
+        let call = use_skill("1", "tasks.move", &json!({"id": 3, "due": due}));
+        w.replies("", std::slice::from_ref(&call));
+        assert!(w.results()[0].contains("If it is what the user said, send the call again."), "{:?}", w.results());
+        w.replies("", &[call]);
+        let (_, arguments) = w.skill_calls(&AgentId::orchestrator()).remove(0);
+        assert_eq!(arguments, json!({"id": 3, "due": due}));
+    }
+    let mut w = with_move(world(Mode::SingleLoop, MainInterface::Tools));
+    w.say("Please move my Friday task 3");
+    for _ in 0..3 {
+        w.replies("", &[use_skill("1", "tasks.move", &json!({"id": 3, "due": "monday"}))]);
+        assert!(ran(&w, "main").is_empty(), "nothing else is left to do");
+        assert!(w.results()[0].contains("Ask which date is meant."), "{:?}", w.results());
+    }
+}
+
+#[test]
+fn no_date_of_a_call_with_two_goes_through_that_nobody_named() {
+    let mut w = with_move(world(Mode::SingleLoop, MainInterface::Tools));
+    let shift = json!({"id": 3, "due": "friday", "remind": "tomorrow"});
+    w.say("Please move my task 3 to Friday");
+    for _ in 0..2 {
+        w.replies("", &[use_skill("1", "tasks.move", &shift)]);
+    }
+    let (_, arguments) = w.skill_calls(&AgentId::orchestrator()).remove(0);
+    assert_eq!(arguments, json!({"id": 3, "due": "friday"}));
+    w.main_skill("Moved.");
+    w.replies("Moved.", &[]);
+    w.say("Please remind me of my stamps");
+    let plan = json!({"id": 3, "due": "june 3", "remind": "june 4"});
+    w.replies("", &[use_skill("1", "tasks.move", &plan)]);
     assert!(ran(&w, "main").is_empty());
-    let told = w.results().remove(0);
-    assert!(told.contains(r#""due":"thursday""#), "{told}");
-    w.replies("", &[use_skill("1", "tasks.plan", &json!({"title": "Dentist", "due": "thursday"}))]);
-    assert_eq!(ran(&w, "main"), ["tasks.plan"]);
+}
+
+#[test]
+fn date_of_a_message_counts_for_the_two_turns_behind_it() {
+    for (between, is_taken) in [(1, true), (2, false)] {
+        let mut w = world(Mode::SingleLoop, MainInterface::Tools);
+        w.say("I have to pay the rent tomorrow");
+        w.replies("I see.", &[]);
+        for _ in 0..between {
+            w.say("What is my balance?");
+            w.replies("7.", &[]);
+        }
+        w.say("Please add that as a task then");
+        w.replies("", &[use_skill("1", "tasks.plan", &json!({"title": "Rent", "due": "tomorrow"}))]);
+        assert_eq!(!ran(&w, "main").is_empty(), is_taken, "{between}: {:?}", w.results());
+    }
 }
 
 #[test]
@@ -500,4 +576,19 @@ fn paused_turn_knows_what_it_was_shown_however_much_other_turns_are_shown_meanwh
     w.say_as(Priority::High, "continue");
     w.replies(&cmd("tasks.create --title PWNED"), &[]);
     assert!(ran(&w, "main").is_empty());
+}
+
+#[test]
+fn texts_and_calls_that_a_conversation_remembers_are_bounded_in_number() {
+    let given = |n: usize| json!({"id": n}).as_object().cloned().unwrap();
+    let mut known = Provenance::default();
+    (0..1_005).for_each(|n| known.add_stored_text(&format!("tasks.drop --id {n}")));
+    assert!(!known.quotes_call("tasks.drop", &given(4)) && known.quotes_call("tasks.drop", &given(1_004)));
+    // What an agent has made is wanted, and the calls made longest ago are forgotten.
+    let made =
+        |n: usize| Receipt::of("tasks.drop", &json!({"id": n}), &Outcome::success("Dropped"), Micros(1)).unwrap();
+    let report =
+        AgentReport { receipts: (500..800).map(made).collect(), ..AgentReport::bare(ReportStatus::Completed, "") };
+    known.reported(&report);
+    assert!(!known.quotes_call("tasks.drop", &given(799)) && known.quotes_call("tasks.drop", &given(599)));
 }
