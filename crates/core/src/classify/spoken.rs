@@ -137,6 +137,9 @@ const VERBS: &[&str] = &[
 /// A clause that begins with one of these asks about what is, or about something that was done.
 const ASKING: &str = "what whats when which who where why how did does is are am was were has any wann was wer wo wie welche \
     welcher welches warum wen wem wieviel ist sind bin hat habe haben gibt wessen";
+/// What follows "when" in a question.
+const AUXILIARIES: &str =
+    "s is are am was were do does did has have had can could will would shall should must may might";
 /// The same, where somebody is asked or asked about: "do I have", but not "do that", nor "have the dentist moved".
 const ASKING_OF: &str = "do have";
 const ASKED_OF: &str = "i you we they he she it any anything there";
@@ -207,13 +210,31 @@ fn is_in(list: &str, word: &str) -> bool {
 
 fn asks_for_a_change(clause: &str) -> bool {
     let is_polite = POLITE.iter().any(|polite| clause.trim_start().starts_with(polite));
-    (is_polite || !is_question(clause)) && words(clause).any(|word| VERBS.contains(&word))
+    (is_polite || !is_question(clause) || is_wish_in_a_question(clause))
+        && words(clause).any(|word| VERBS.contains(&word))
+}
+
+/// Whether a clause with such a verb asks for something though it begins as a question does: "any chance you could add milk",
+/// "are you able to remind me", "when I get home remind me".
+fn is_wish_in_a_question(clause: &str) -> bool {
+    let mut words = words(clause);
+    let first = words.next().unwrap_or_default();
+    let mut rest = words.clone().skip_while(|word| *word != "you");
+    match first {
+        "when" => words.next().is_some_and(|next| !is_in(AUXILIARIES, next)),
+        "any" | "are" | "is" => rest.any(|word| VERBS.contains(&word)),
+        _ => false,
+    }
 }
 
 /// Whether a clause asks about what is. What may be a request as well is none.
 fn is_question(clause: &str) -> bool {
     let mut words = words(clause);
     let first = words.next().unwrap_or_default();
+    // "Am Freitag" is no question.
+    if first == "am" {
+        return words.next().is_some_and(|of| matches!(of, "i" | "we"));
+    }
     is_in(ASKING, first) || (is_in(ASKING_OF, first) && words.next().is_some_and(|of| is_in(ASKED_OF, of)))
 }
 
@@ -294,6 +315,10 @@ mod tests {
             "Ich möchte gerne wissen, was ansteht",
             "Gib mir meine Aufgaben",
             "Danke. Was steht morgen an?",
+            "Am I free tomorrow?",
+            "Any tasks to complete today?",
+            "Are there any tasks?",
+            "When did you add the milk?",
             "",
         ] {
             assert_eq!(spoken(text), Spoken::Simple, "{text}");
@@ -330,6 +355,11 @@ mod tests {
             "Milk on the list, please",
             "How about we move the dentist to Friday?",
             "Yes. What is on it?",
+            "Am Freitag erinnere mich an den Zahnarzt",
+            "Am Montag um drei Zahnarzt eintragen",
+            "Any chance you could add milk to my list?",
+            "Are you able to remind me of bread?",
+            "When I get home remind me of bread",
         ] {
             assert_eq!(spoken(text), Spoken::Action, "{text}");
         }

@@ -449,10 +449,14 @@ impl Conversation {
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
         main.asks_only = spoken(&inbound.text).reads_only();
+        // Nobody is to act on a story.
+        main.told_to_act = truth::asks_for_prose(&inbound.text);
         main.shows_calls = inbound.is_for_a_program();
         main.takes_cuts = main.shows_calls || inbound.sets_length();
         main.provenance = self.known.clone();
-        main.provenance.continue_from(&opening.provenance);
+        if !opening.provenance.is_empty() {
+            main.provenance.continue_from(&opening.provenance);
+        }
         main.provenance.begin(&inbound, facts, &main.messages);
         // Later turns see an outside party's text in its frame, too.
         inbound.text = outside.unwrap_or(inbound.text);

@@ -356,7 +356,8 @@ impl Turn {
         match self.main.ending()? {
             Ending::Said(_) if self.owes_results => all_reported.then(|| self.main(EventBody::ResultsGiven)),
             Ending::Said(text) => {
-                // Words beside what a program waits for would be taken for a broken answer; it reads the outcome.
+                // Words beside what a program waits for would be taken for a broken answer. What
+                // its JSON claims is not held against the receipts.
                 if self.inbound.is_for_a_program() || (self.inbound.sets_length() && text.is_empty()) {
                     let outcome = if self.main.declined { AnswerOutcome::Declined } else { AnswerOutcome::Done };
                     return Some(self.main(answered(text.clone(), false, outcome)));

@@ -65,12 +65,21 @@ pub(super) fn is_cut_call(text: &str) -> bool {
 
 /// The words of a text that begins as a result does that the kernel gives: a model made it up. Nothing of any other text.
 pub(super) fn invented_result(text: &str) -> Option<String> {
+    // "<results>" is somebody's own XML.
+    let is_tag = |text: &str, tag: &str| {
+        let behind = text.strip_prefix(tag).map(|behind| behind.chars().next());
+        behind.is_some_and(|next| next.is_none_or(|c| c == '>' || c == '-' || c.is_whitespace()))
+    };
     let mut rest = text.trim();
-    if !rest.starts_with(RESULT) {
+    if !is_tag(rest, RESULT) {
         return None;
     }
     let mut words = String::new();
-    while let Some(at) = [RESULT, RESULT_END].iter().filter_map(|tag| rest.find(tag)).min() {
+    let first = |rest: &str| {
+        let tags = rest.match_indices('<').map(|(at, _)| at);
+        tags.into_iter().find(|at| [RESULT, RESULT_END].iter().any(|tag| is_tag(&rest[*at..], tag)))
+    };
+    while let Some(at) = first(rest) {
         words.push_str(&rest[..at]);
         rest = rest[at..].split_once('>').map_or("", |(_, behind)| behind);
     }
@@ -204,6 +213,19 @@ mod tests {
             "```rust\nfn main() {}\n```",
         ] {
             assert_eq!(without_calls(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn result_that_a_model_made_up_is_known_and_other_markup_is_not() {
+        assert_eq!(invented_result("<result>Done.</result>").as_deref(), Some("Done."));
+        assert_eq!(
+            invented_result("<result-x1 status=\"ok\">Done.</result-x1> So it is.").as_deref(),
+            Some("Done. So it is.")
+        );
+        assert_eq!(invented_result("<result\nstatus=\"ok\">Done.").as_deref(), Some("Done."));
+        for text in ["<results><row>1</row></results>", "<resultset/>", "The <result> tag.", "Hello"] {
+            assert_eq!(invented_result(text), None, "{text}");
         }
     }
 }

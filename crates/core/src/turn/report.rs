@@ -128,7 +128,8 @@ pub(super) fn last_words(turn: &Turn, text: &str) -> (String, AnswerOutcome) {
     // A model that only repeats what was done before a pause has no words of its own.
     let text = if text.is_empty() { truth::done_before(turn.known_receipts()) } else { text };
     let earlier = turn.main.of_earlier_turns();
-    let untrue = if turn.may_have_changed() { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
+    let is_free = turn.may_have_changed() || truth::asks_for_prose(&turn.inbound.text);
+    let untrue = if is_free { None } else { truth::untrue_claim(&text, turn.has_run(), &earlier) };
     let doubted = with_doubts(text, turn);
     let text = if untrue.is_some() { doubted } else { with_failures(doubted, turn) };
     let text = with_cut(&text, turn.main.finish);

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub(super) use kinds::{Earlier, Kind, asks_what_was};
+pub(super) use kinds::{Earlier, Kind, asks_for_prose, asks_what_was};
 pub(super) use reminders::promised_reminder;
 
 use crate::receipt::{Extent, Receipt};
@@ -19,6 +19,8 @@ const NOTHING_CHANGED: &str = "(Nothing was changed: no skill that changes anyth
 const NOTHING_CHANGED_GERMAN: &str = "(Es wurde nichts geändert: für diese Bitte lief kein Skill, der etwas ändert.)";
 /// The longest denial, in bytes: a longer answer says more than that it could not.
 const DENIAL_BYTES_MAX: usize = 400;
+/// The longest answer in which "I moved it" is a claim, in bytes: in a longer one a story's "I" says so as often.
+const PRONOUN_BYTES_MAX: usize = 400;
 /// The longest refusal that is left out of later prompts, in bytes.
 const REFUSAL_BYTES_MAX: usize = 200;
 /// How much of two texts is compared when they are joined, in bytes.
@@ -154,6 +156,9 @@ static OUTCOMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     )
 });
 
+/// Objects that may be anything.
+static PRONOUNS: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"(?i)\b(?:it|that|this|them)\b"));
+
 static DENIALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     pattern(
         r"(?ix) \b i \s+ (?: did \s+ not | didn['’]t | have \s+ not | haven['’]t ) \b
@@ -192,7 +197,9 @@ fn own_sentences(text: &str) -> Vec<String> {
     let without = |pattern: &LazyLock<Option<Regex>>, text: &str| {
         pattern.as_ref().map_or_else(|| text.to_owned(), |p| p.replace_all(text, " ").into_owned())
     };
+    let is_long = text.len() > PRONOUN_BYTES_MAX;
     let text = without(&DRAFTS, &without(&QUOTATIONS, text));
+    let text = if is_long { without(&PRONOUNS, &text) } else { text };
     let text = without(&COURTESIES, &text).replace(['*', '_', '`'], "");
     sentences_of(&text).filter(|s| !s.ends_with('?') && !s.starts_with('>')).map(str::to_owned).collect()
 }

@@ -798,3 +798,45 @@ fn receipts_and_doubts_of_agents_are_kept_once_however_often_their_turn_pauses()
         assert_eq!(w.turn().known_receipts().count(), 1);
     }
 }
+
+#[test]
+fn story_or_translation_is_no_claim_of_the_models_own() {
+    let long = "I picked up the box and carried on through the rain. ".repeat(8);
+    for (asks, says, expected) in [
+        (
+            "Write a short story in the first person",
+            "I set it down. I moved to Berlin, and that was it.".to_owned(),
+            true,
+        ),
+        ("Translate: Ich habe die Aufgabe erledigt", "I completed the task.".to_owned(), true),
+        ("Bitte erzähl mir eine Geschichte", "Ich habe die Nachricht gesendet.".to_owned(), true),
+        ("How was your day?", format!("{long}Then I moved it."), true),
+        ("Add milk", "I've added it.".to_owned(), false),
+        ("Add milk", format!("{long}I've added it to your list."), false),
+        ("Write a poem and add a task to read it", "I've added the task.".to_owned(), false),
+        ("Add a task: write a story", "I've added the task.".to_owned(), false),
+    ] {
+        for interface in [MainInterface::Cmd, MainInterface::Tools] {
+            let limits = TurnLimits { main_interface: interface, ..TurnLimits::default() };
+            let mut w = World::with(Mode::SingleLoop, limits);
+            let task = w.say(asks);
+            w.replies(&says, &[]);
+            if interface == MainInterface::Cmd && !expected {
+                w.replies(&says, &[]);
+            }
+            assert_eq!(outcome(&w, task) == AnswerOutcome::Done, expected, "{asks}: {says}");
+        }
+    }
+}
+
+#[test]
+fn receipts_of_earlier_turns_are_bounded_and_the_newest_stay() {
+    let mut w = World::in_mode(Mode::SingleLoop);
+    for n in 0..40 {
+        w.say("Buy more");
+        w.replies("", &[create("1", &n.to_string())]);
+        w.main_skill(&format!("Created task #{n} x"));
+        w.replies("Done.", &[]);
+    }
+    assert_eq!((w.conv.receipts.len(), w.conv.receipts.back().unwrap().line.as_str()), (32, "Created task #39 x"));
+}

@@ -3,7 +3,7 @@
 
 use super::QUOTATIONS;
 use crate::{
-    classify::spoken,
+    classify::{Spoken, spoken},
     receipt::Receipt,
     turn::numbers::{numbers, numbers_of_things},
 };
@@ -160,4 +160,56 @@ pub(crate) fn asks_what_was(message: &str) -> bool {
     let asks = words(message).next().is_some_and(|first| FIRST.contains(&first.as_str()));
     // "Is it possible to add eggs?"
     is_one_question && asks && spoken(message).reads_only()
+}
+
+/// Whether a message asks for a translation or a story and nothing else: the "I" of the answer is somebody else.
+pub(crate) fn asks_for_prose(message: &str) -> bool {
+    const BEFORE: [&str; 17] = [
+        "please",
+        "can",
+        "could",
+        "would",
+        "will",
+        "you",
+        "i",
+        "d",
+        "like",
+        "want",
+        "to",
+        "hey",
+        "annie",
+        "bitte",
+        "kannst",
+        "könntest",
+        "du",
+    ];
+    const TRANSLATES: [&str; 3] = ["translate", "übersetze", "übersetz"];
+    const WRITES: [&str; 9] =
+        ["write", "tell", "compose", "invent", "schreibe", "schreib", "erzähle", "erzähl", "erfinde"];
+    const PROSE: [&str; 17] = [
+        "story",
+        "tale",
+        "poem",
+        "song",
+        "lyrics",
+        "essay",
+        "speech",
+        "joke",
+        "fable",
+        "monologue",
+        "dialogue",
+        "geschichte",
+        "gedicht",
+        "märchen",
+        "lied",
+        "witz",
+        "aufsatz",
+    ];
+    /// Words from the verb to what is to be written: "write me a very short and sad story".
+    const WORDS_MAX: usize = 8;
+    let mut words = words(message).skip_while(|word| BEFORE.contains(&word.as_str()));
+    let Some(verb) = words.next() else { return false };
+    let is_prose = TRANSLATES.contains(&verb.as_str())
+        || WRITES.contains(&verb.as_str()) && words.take(WORDS_MAX).any(|word| PROSE.contains(&word.as_str()));
+    is_prose && spoken(message) != Spoken::Complex
 }
