@@ -317,7 +317,6 @@ mod tests {
             "Danke. Was steht morgen an?",
             "Am I free tomorrow?",
             "Any tasks to complete today?",
-            "Are there any tasks?",
             "When did you add the milk?",
             "",
         ] {

@@ -448,9 +448,8 @@ impl Conversation {
         main.programs_ran = opening.programs_ran;
         main.earlier = self.receipts.iter().cloned().collect();
         main.is_asked = truth::asks_what_was(&inbound.text);
-        main.asks_only = spoken(&inbound.text).reads_only();
         // Nobody is to act on a story.
-        main.told_to_act = truth::asks_for_prose(&inbound.text);
+        (main.asks_only, main.told_to_act) = (spoken(&inbound.text).reads_only(), truth::asks_for_prose(&inbound.text));
         main.shows_calls = inbound.is_for_a_program();
         main.takes_cuts = main.shows_calls || inbound.sets_length();
         main.provenance = self.known.clone();
