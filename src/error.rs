@@ -284,7 +284,7 @@ impl From<KernelError> for Fault {
                 Self::new(Code::Conflict, conflict.to_string()).with_facts(json!({ "task_id": task }))
             }
             KernelError::Stale(why) => Self::new(Code::Stale, why),
-            unavailable @ KernelError::Unavailable(_) => {
+            unavailable @ (KernelError::Unavailable(_) | KernelError::NotReady(_)) => {
                 Self::new(Code::Unavailable, unavailable.to_string()).retry_in_ms(1_000)
             }
             KernelError::Store(e) => e.into(),

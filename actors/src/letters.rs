@@ -182,7 +182,7 @@ pub(crate) fn wait_for(wiring: &Wiring, what: impl std::fmt::Display, error: &Ke
     let (least, most) = PLACE_MS;
     let wait_ms = match error {
         KernelError::Full(refusal) => refusal.retry_after_ms.clamp(least, most),
-        KernelError::Unavailable(_) => least,
+        KernelError::Unavailable(_) | KernelError::NotReady(_) => least,
         error => {
             tracing::warn!(%what, %error, "it could not be sent");
             most

@@ -32,6 +32,9 @@ pub struct DoorLimits {
     pub stream_ms_max: u64,
     /// How long `?wait=` and a completion that is not streamed may wait for an answer, in seconds.
     pub wait_s_max: u64,
+    /// How long a turn goes on when the client that waits for it leaves, in milliseconds, if that client numbers its attempts:
+    /// its next one waits for the same answer.
+    pub attempt_ms_max: u64,
     /// Requests a minute with one key, in the long run.
     pub requests_per_minute_max: u32,
     /// Requests with one key that may come at once.
@@ -64,6 +67,7 @@ impl Default for DoorLimits {
             streams_per_user_max: 64,
             stream_ms_max: 3_600_000,
             wait_s_max: 600,
+            attempt_ms_max: 30_000,
             requests_per_minute_max: 6_000,
             requests_burst_max: 200,
             wrong_keys_per_minute_max: 30,

@@ -1,6 +1,7 @@
 //! What the doors share: the handle to the kernel, limits, the rules of a message that comes in, the feed that every stream
 //! is made of, and the history of a conversation. Knows neither HTTP nor gRPC.
 
+mod attempts;
 mod feed;
 mod history;
 mod intake;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use annie_actors::Kernel;
 use annie_core::time::Micros;
+pub(crate) use attempts::{Attempts, Fingerprint};
 pub(crate) use feed::{Feed, FeedItem, FeedWish};
 pub(crate) use history::{AgentLine, HistoryMessage, SkillLine, history};
 pub(crate) use intake::{Message, Where, Wish, check_key, submission};
@@ -73,6 +75,7 @@ pub(crate) struct Doors {
     /// Wrong keys, by the network that they come from.
     pub wrong_keys: Rates,
     pub requests: Arc<Semaphore>,
+    pub attempts: Attempts,
     pub health: HealthReporter,
     closing: watch::Sender<bool>,
 }
@@ -87,6 +90,7 @@ impl AppState {
             rates: Rates::default(),
             wrong_keys: Rates::default(),
             requests: Arc::new(Semaphore::new(limits.requests_max.clamp(1, Semaphore::MAX_PERMITS))),
+            attempts: Attempts::default(),
             health: HealthReporter::new(),
             closing: watch::channel(false).0,
         };

@@ -5,7 +5,7 @@ use std::{str::FromStr, time::Duration};
 
 use annie_core::ports::Before;
 use axum::{
-    body::to_bytes,
+    body::{Bytes, to_bytes},
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
     http::{HeaderMap, header, request::Parts},
 };
@@ -14,6 +14,7 @@ use serde::{
     de::{DeserializeOwned, Error},
 };
 use serde_json::Number;
+use sha2::{Digest, Sha256};
 
 use crate::{
     auth::Caller,
@@ -28,27 +29,43 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, Fault> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        if !is_json(kind) {
-            let why = format!("send the body as `content-type: application/json`, not {kind:?}");
-            return Err(Fault::new(Code::UnsupportedMediaType, why));
+        parse(&json_of(request, state).await?).map(Self)
+    }
+}
+
+/// The same, with the SHA-256 of what was sent, and its length in bytes.
+pub struct Hashed<T>(pub T, pub [u8; 32], pub usize);
+
+impl<T: DeserializeOwned> FromRequest<AppState> for Hashed<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, state: &AppState) -> Result<Self, Fault> {
+        let bytes = json_of(request, state).await?;
+        Ok(Self(parse(&bytes)?, Sha256::digest(&bytes).into(), bytes.len()))
+    }
+}
+
+/// The bytes of a JSON body.
+async fn json_of(request: Request, state: &AppState) -> Result<Bytes, Fault> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if !is_json(kind) {
+        let why = format!("send the body as `content-type: application/json`, not {kind:?}");
+        return Err(Fault::new(Code::UnsupportedMediaType, why));
+    }
+    let max = state.limits.body_bytes_max;
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|n| n > max) {
+        return Err(too_large(max));
+    }
+    let reading = to_bytes(request.into_body(), max);
+    match tokio::time::timeout(Duration::from_millis(state.limits.body_ms_max), reading).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        // The only other way to fail is a connection that breaks, and then nobody reads the answer.
+        Ok(Err(_)) => Err(too_large(max)),
+        Err(_) => {
+            let why = format!("the body did not arrive within {} ms", state.limits.body_ms_max);
+            Err(Fault::new(Code::RequestTimeout, why))
         }
-        let max = state.limits.body_bytes_max;
-        let length = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-        if length.is_some_and(|n| n > max) {
-            return Err(too_large(max));
-        }
-        let reading = to_bytes(request.into_body(), max);
-        let bytes = match tokio::time::timeout(Duration::from_millis(state.limits.body_ms_max), reading).await {
-            Ok(Ok(bytes)) => bytes,
-            // The only other way to fail is a connection that breaks, and then nobody reads the answer.
-            Ok(Err(_)) => return Err(too_large(max)),
-            Err(_) => {
-                let why = format!("the body did not arrive within {} ms", state.limits.body_ms_max);
-                return Err(Fault::new(Code::RequestTimeout, why));
-            }
-        };
-        parse(&bytes).map(Self)
     }
 }
 

@@ -126,7 +126,8 @@ fn broken(panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_default();
     metrics::counter!("annie_door_panics_total").increment(1);
-    Fault::internal(&format!("a handler panicked: {what}")).into_response()
+    // It may have stored a message before.
+    Fault::internal(&format!("a handler panicked: {what}")).of_stored().into_response()
 }
 
 #[cfg(test)]

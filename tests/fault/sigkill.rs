@@ -1,8 +1,15 @@
 //! The real process is killed with SIGKILL at every event that its client sees, and its next life finishes the turn: nothing
 //! lost, nothing doubled, and the client's stream goes on without a gap or a repeat.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
 use annie::grpc::v1::{FollowEventsRequest, events_client::EventsClient, stream_item::Item};
-use serde_json::json;
+use annie_testkit::model_server::{FakeModelServer, Reply};
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::{
     server::{Server, Sse},
@@ -95,5 +102,71 @@ async fn a_grpc_stream_that_a_sigkill_cut_goes_on_after_the_restart_without_a_ga
         let places: Vec<u64> = seen.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(places, (1..=places.len() as u64).collect::<Vec<_>>(), "killed at {last}: a gap or a repeat");
         assert_eq!(seen.last().map(|(_, kind)| kind.as_str()), Some("answered"), "killed at {last}: {seen:?}");
+    }
+}
+
+/// Sends a request as OpenAI's libraries do: after a lost connection it is sent again by itself, without an id, and with the
+/// number of the attempt in a header; here as soon as the server is back. The answer, and how many attempts failed.
+async fn as_their_library(
+    (url, http): (String, reqwest::Client),
+    (path, body): (&str, &Value),
+    mut is_back: watch::Receiver<bool>,
+) -> (Value, u32) {
+    for attempt in 0..3 {
+        let request = http.post(format!("{url}{path}")).header("x-stainless-retry-count", attempt.to_string());
+        if let Ok(answer) = request.json(body).send().await
+            && let Ok(answer) = answer.json().await
+        {
+            return (answer, attempt);
+        }
+        is_back.wait_for(|is_back| *is_back).await.expect("it comes back");
+    }
+    panic!("their libraries give up after three attempts");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn request_without_a_key_that_a_library_sends_again_after_a_sigkill_has_its_effect_once() {
+    for (path, body) in [
+        (
+            "/v1/chat/completions",
+            json!({"model": "annie", "messages": [{"role": "user", "content": "Add the task milk"}]}),
+        ),
+        ("/v1/responses", json!({"model": "annie", "input": "Add the task milk"})),
+    ] {
+        let is_killed = Arc::new(AtomicBool::new(false));
+        let answers = is_killed.clone();
+        let model = FakeModelServer::start(move |seen| {
+            if !seen.last_user_text().contains("<result") {
+                return Reply::says("```cmd\ntasks.create --title milk\n```");
+            }
+            // The effect is stored, and the answer never comes before the server is killed.
+            if answers.load(SeqCst) { Reply::says("It is added.") } else { Reply::says("x").stall_after_events(0) }
+        })
+        .await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = folder.path().join("annie.toml");
+        let backend = format!(
+            "[[backend]]\nname = \"here\"\nbase_url = {:?}\nmodel = \"fake\"\ninterface = \"cmd\"\nmode = \"single_loop\"\n",
+            model.base_url()
+        );
+        std::fs::write(&config, backend).expect("written");
+        let arguments = ["--config", config.to_str().expect("a path")];
+        let mut first = Server::start(folder.path(), &arguments, &[]).await;
+        let (back, is_back) = watch::channel(false);
+        let client = as_their_library((first.url.clone(), first.http.clone()), (path, &body), is_back);
+        let server = async {
+            tokio::time::timeout(PATIENCE, model.arrived(2)).await.expect("the model is told of the effect");
+            first.kill();
+            is_killed.store(true, SeqCst);
+            let second = first.again(folder.path(), &arguments, &[]).await;
+            back.send_replace(true);
+            second
+        };
+        let ((answer, attempts), second) = tokio::join!(client, server);
+        assert!(attempts > 0 && answer.to_string().contains("It is added."), "{path}: {answer}");
+        let (_, tasks) = second.get("/api/v1/tasks").await;
+        assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(1), "{path}: one message: {tasks}");
+        let creates = model.requests().iter().filter(|seen| !seen.last_user_text().contains("<result")).count();
+        assert_eq!(creates, 1, "{path}: the model was asked once to add it");
     }
 }

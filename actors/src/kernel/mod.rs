@@ -63,9 +63,12 @@ pub enum KernelError {
     /// The thing has another state than the caller thought.
     #[error("{0}")]
     Stale(String),
-    /// Annie is stopping or starting; try again shortly.
+    /// Annie is stopping or starting; try again shortly. What was asked for may have happened.
     #[error("annie is not ready: {0}")]
     Unavailable(String),
+    /// The same before anything was stored: nothing that was to be stored will be.
+    #[error("annie is not ready: {0}")]
+    NotReady(String),
     /// The store failed.
     #[error("the store failed: {0}")]
     Store(#[from] StoreError),

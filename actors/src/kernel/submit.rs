@@ -168,10 +168,10 @@ impl Kernel {
     ///
     /// # Errors
     /// If it is not acceptable, there is no place, or it could not be stored; then nothing happened, except that after
-    /// `Unavailable` it may have been stored: send it again with the same client id.
+    /// `Unavailable` and `Store` it may have been stored: send it again with the same client id.
     pub async fn submit(&self, message: Submission) -> Result<Submitted, KernelError> {
         if self.draining.load(Relaxed) {
-            return Err(KernelError::Unavailable("it is shutting down".to_owned()));
+            return Err(KernelError::NotReady("it is shutting down".to_owned()));
         }
         let is_reserved =
             |id: &String| RESERVED.iter().any(|r| id.strip_prefix(r).is_some_and(|rest| rest.starts_with(':')));
@@ -419,7 +419,8 @@ async fn place(
         // A death of the scheduler in between is no reason to turn somebody away: its next life is asked once.
         Err(_) => {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            wiring.scheduler.call(wait, ask).await?.map_err(KernelError::Full)
+            let answer = wiring.scheduler.call(wait, ask).await;
+            answer.map_err(|error| KernelError::NotReady(error.to_string()))?.map_err(KernelError::Full)
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::{
 pub const DEAD_LETTER: &str = "dead_letter";
 /// The source of a message that brings the result of a long-running operation, or says that none came.
 pub const OPERATION: &str = "operation";
+/// The role of a message in [`Inbound::preamble`] that an outside party sent, and not the user: the kernel's line about it, and
+/// below it the party's own text.
+pub const OUTSIDE: &str = "outside";
 
 /// One inbound message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +35,8 @@ pub struct Inbound {
     /// The mode asked for; nothing means the conversation's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Messages that a stateless front end says came before, oldest first, as (role, text); only for an empty conversation.
+    /// Messages that a stateless front end says came before, oldest first, as (role, text); only for an empty conversation. The
+    /// role is `assistant`, [`OUTSIDE`], or the user's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preamble: Vec<(String, String)>,
     /// It joins the turn under way, if there is one that can take it in, instead of waiting behind it.

@@ -10,12 +10,18 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
+    attempt::{Asked, Attempt},
     chunks::{Chunks, usage},
     request::{ChatRequest, Said, mode_of},
     thread,
     turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
 };
-use crate::{auth::Caller, door::AppState, error::Fault, http::extract::Body};
+use crate::{
+    auth::Caller,
+    door::AppState,
+    error::Fault,
+    http::{extract::Hashed, messages::client_id},
+};
 
 /// What every part of one completion says of itself.
 #[derive(Debug, Clone)]
@@ -30,7 +36,7 @@ pub async fn complete(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    Body(request): Body<ChatRequest>,
+    Hashed(request, body_sha256, _): Hashed<ChatRequest>,
 ) -> Result<Response, Fault> {
     let caller = on_behalf(caller, &headers)?;
     request.check()?;
@@ -43,9 +49,12 @@ pub async fn complete(
     };
     let is_formed = asked.options.format.is_some();
     let place = request.conversation(&headers);
-    let wish =
-        TurnWish { stateless: place.is_none(), place, mode, text: said.text, preamble: said.before, request: asked };
-    let begun = begin(&state, caller, &headers, wish).await?;
+    let key = client_id(None, &headers)?;
+    let this = Asked { surface: "chat", place: place.as_ref(), body_sha256 };
+    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), this).await?;
+    let stateless = place.is_none();
+    let wish = TurnWish { stateless, place, mode, text: said.text, preamble: said.before, request: asked };
+    let begun = begin(&state, caller, (key, attempt), wish).await?;
     let label = Label {
         id: format!("chatcmpl-{}", begun.task.uuid().simple()),
         created_s: state.kernel.now().0 / 1_000_000,
@@ -56,7 +65,7 @@ pub async fn complete(
         let with_usage = request.stream_options.and_then(|o| o.include_usage) == Some(true);
         // Of a repeat, drafts may have gone by: only the whole answer is sure. And only that was held against its form.
         let chunks = Chunks::new(label, begun.task, !begun.repeated && !is_formed, with_usage);
-        streamed(begun.feed, chunks, begun.abandon)
+        streamed(begun.feed, chunks, begun.stay)
     } else {
         let event = begun.end(&state).await?;
         let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };

@@ -3,6 +3,7 @@
 //! messages; without one each request is a conversation of its own, which lists leave out. A client that brings tools of its
 //! own keeps the conversation itself: its turn runs on the posted messages alone (`docs/decisions/0016-client-tools.md`).
 
+mod attempt;
 mod chat;
 mod chunks;
 mod embeddings;

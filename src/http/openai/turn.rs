@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
-use annie_actors::{Kernel, KernelError};
+use annie_actors::{Follow, KernelError, Submitted};
 use annie_core::{
     caller::CallerRequest,
     event::{Event, EventBody, Mode, Scope},
@@ -19,11 +19,12 @@ use axum::{
 use futures_util::stream;
 use serde_json::json;
 
+use super::attempt::Attempt;
 use crate::{
     auth::{Caller, KeyScope},
     door::{AppState, Feed, FeedItem, Message, Where, Wish, submission},
     error::{Code, Fault},
-    http::{messages::client_id, stream::unbuffered},
+    http::stream::unbuffered,
 };
 
 /// After so long a silence a comment is sent.
@@ -42,16 +43,20 @@ pub struct TurnWish {
     pub request: CallerRequest,
 }
 
+/// How long a completion that is not streamed waits for its answer at most, in seconds: OpenAI's libraries give a request up
+/// after 600 s, and a client that has hung up is told nothing.
+const WAIT_S_MAX: u64 = 480;
+
 /// A turn under way.
 pub struct Begun {
     pub task: TaskId,
     pub conversation: ConversationId,
     /// The same request had come before.
     pub repeated: bool,
-    /// The client gave an id: the request may be repeated, and is answered by the same turn.
-    pub is_keyed: bool,
+    /// The request may be repeated, and is answered by the same turn: its client gave an id, or numbers its attempts.
+    pub is_repeatable: bool,
     pub feed: Feed,
-    pub abandon: Option<Abandon>,
+    pub stay: Stay,
 }
 
 impl Begun {
@@ -60,25 +65,25 @@ impl Begun {
     /// # Errors
     /// If the end could not be waited for. The message is stored by then, as each error says.
     pub async fn end(self, state: &AppState) -> Result<Arc<Event>, Fault> {
-        let Self { task, conversation, is_keyed, feed, mut abandon, .. } = self;
-        let wait_s = state.limits.wait_s_max;
+        let Self { task, conversation, is_repeatable, feed, mut stay, .. } = self;
+        let wait_s = state.limits.wait_s_max.min(WAIT_S_MAX);
         let mut feed = feed.at_most(Duration::from_secs(wait_s));
-        let of_stored = |fault: Fault| if is_keyed { fault } else { fault.of_stored() };
-        let Some(event) = feed.last().await.map_err(of_stored)? else {
-            let (code, why) = if state.doors.is_closing() {
-                (Code::Unavailable, "the server is stopping".to_owned())
-            } else {
-                (Code::DeadlineExceeded, format!("the answer takes longer than {wait_s} s; ask for a stream"))
-            };
-            let turn = if abandon.is_some() {
-                "the turn is being cancelled".to_owned()
-            } else {
-                format!("the turn goes on as {task} in {conversation}")
-            };
-            return Err(of_stored(Fault::new(code, format!("{why}; {turn}"))));
+        let of_stored = |fault: Fault| if is_repeatable { fault } else { fault.of_stored() };
+        if let Some(event) = feed.last().await.map_err(of_stored)? {
+            stay.ends_with_the_answer();
+            return Ok(event);
+        }
+        let (code, why) = if state.doors.is_closing() {
+            (Code::Unavailable, "the server is stopping".to_owned())
+        } else {
+            (Code::DeadlineExceeded, format!("the answer takes longer than {wait_s} s; ask for a stream"))
         };
-        Abandon::disarm(&mut abandon);
-        Ok(event)
+        let turn = if stay.cancel_now().await {
+            "the turn is being cancelled".to_owned()
+        } else {
+            format!("the turn goes on as {task} in {conversation}")
+        };
+        Err(of_stored(Fault::new(code, format!("{why}; {turn}"))))
     }
 }
 
@@ -90,39 +95,88 @@ pub fn cut_off(task: TaskId) -> Fault {
 }
 
 /// Takes the message in and follows it.
-pub async fn begin(state: &AppState, caller: Caller, headers: &HeaderMap, wish: TurnWish) -> Result<Begun, Fault> {
+pub async fn begin(
+    state: &AppState,
+    caller: Caller,
+    (key, attempt): (Option<String>, Option<Attempt>),
+    wish: TurnWish,
+) -> Result<Begun, Fault> {
     // Before the message is stored: its sender is told that there is no place, and sends it again.
     let slot = state.slot(&caller)?;
     let is_nameless = wish.place.is_none();
     let preamble = if is_known(state, &caller, wish.place.as_ref()).await? { Vec::new() } else { wish.preamble };
+    let is_keyed = key.is_some();
     let message = Message {
         text: wish.text,
         place: wish.place.unwrap_or(Where::New),
         mode: wish.mode,
         priority: None,
-        client_id: client_id(None, headers)?,
+        client_id: key,
         preamble,
         // A result of a tool is no order about tasks.
         wish: Wish { verbatim: wish.request.thread.is_some(), ..Wish::default() },
     };
-    let mut submission = submission(state, &caller, "openai", message).await?;
-    submission.stateless = wish.stateless;
-    submission.request = Some(Box::new(wish.request)).filter(|request| **request != CallerRequest::default());
-    let is_keyed = submission.client_id.is_some();
+    let request = Some(Box::new(wish.request)).filter(|request| **request != CallerRequest::default());
+    let said = Said { message, stateless: wish.stateless, request };
+    let Taken { submitted, follow, is_repeatable } = take_in(state, &caller, attempt.as_ref(), said).await?;
+    // With a key the client, or the repeat that follows the same turn already, comes for the answer.
+    let stay = Stay::new(state, caller.scope(), submitted.task, attempt.is_some(), is_nameless && !is_keyed);
+    let feed = Feed::of(state, &caller, slot, follow, Some(submitted.task));
+    let (task, conversation, repeated) = (submitted.task, submitted.conversation, submitted.repeated);
+    Ok(Begun { task, conversation, repeated, is_repeatable, feed, stay })
+}
+
+/// A message and what the kernel is told beside it.
+#[derive(Clone)]
+struct Said {
+    message: Message,
+    stateless: bool,
+    request: Option<Box<CallerRequest>>,
+}
+
+/// A message that was taken in.
+struct Taken {
+    submitted: Submitted,
+    follow: Follow,
+    is_repeatable: bool,
+}
+
+/// Stores the message, or finds that of an earlier attempt. Equal requests that are no attempts of each other are messages of
+/// their own.
+async fn take_in(state: &AppState, caller: &Caller, attempt: Option<&Attempt>, mut said: Said) -> Result<Taken, Fault> {
+    let Some(attempt) = attempt else { return ask(state, caller, said).await };
+    if let Some(earlier) = attempt.earlier() {
+        said.message.client_id = Some(earlier.to_owned());
+        return ask(state, caller, said).await;
+    }
+    while let Some(id) = attempt.new_id(state) {
+        let mut said = said.clone();
+        said.message.client_id = Some(id);
+        match ask(state, caller, said).await {
+            // A former process, or another one, gave the id to an equal request.
+            Ok(taken) if taken.submitted.repeated => {}
+            Err(fault) if fault.code == Code::Conflict => {}
+            taken => return taken,
+        }
+    }
+    ask(state, caller, said).await
+}
+
+async fn ask(state: &AppState, caller: &Caller, said: Said) -> Result<Taken, Fault> {
+    let mut submission = submission(state, caller, "openai", said.message).await?;
+    (submission.stateless, submission.request) = (said.stateless, said.request);
+    let is_repeatable = submission.client_id.is_some();
     if state.doors.is_closing() {
         return Err(Fault::new(Code::Unavailable, "annie is shutting down").retry_in_ms(1_000));
     }
     let asked = state.kernel.ask(submission).await;
-    let (submitted, follow) = asked.map_err(|error| if is_keyed { error.into() } else { not_acknowledged(error) })?;
-    // With a key the client, or the repeat that follows the same turn already, comes for the answer.
-    let abandon = (is_nameless && !is_keyed).then(|| Abandon::new(&state.kernel, caller.scope(), submitted.task));
-    let feed = Feed::of(state, &caller, slot, follow, Some(submitted.task));
-    let (task, conversation, repeated) = (submitted.task, submitted.conversation, submitted.repeated);
-    Ok(Begun { task, conversation, repeated, is_keyed, feed, abandon })
+    let (submitted, follow) =
+        asked.map_err(|error| if is_repeatable { error.into() } else { not_acknowledged(error) })?;
+    Ok(Taken { submitted, follow, is_repeatable })
 }
 
 /// Why a message without an id was not acknowledged. An append that failed or was lost may be stored all the same, and
-/// without an id nobody can find out.
+/// without an id nobody can find out. What was refused before its append is not stored ([`KernelError::NotReady`]).
 fn not_acknowledged(error: KernelError) -> Fault {
     let may_be_stored = matches!(error, KernelError::Unavailable(_) | KernelError::Store(_));
     let mut fault = Fault::from(error);
@@ -230,20 +284,24 @@ pub trait Pieces: Send + 'static {
 }
 
 /// A stream of server-sent events.
-pub fn streamed(feed: Feed, pieces: impl Pieces, abandon: Option<Abandon>) -> Response {
-    let parts = stream::unfold((feed, pieces, abandon), |(mut feed, mut pieces, mut abandon)| async move {
+pub fn streamed(feed: Feed, pieces: impl Pieces, stay: Stay) -> Response {
+    let parts = stream::unfold((feed, pieces, stay), |(mut feed, mut pieces, mut stay)| async move {
         loop {
             if let Some((name, data)) = pieces.ready().pop_front() {
                 let sent = Sent::default().data(data);
                 let sent = if let Some(name) = name { sent.event(name) } else { sent };
-                return Some((Ok::<Sent, Infallible>(sent), (feed, pieces, abandon)));
+                return Some((Ok::<Sent, Infallible>(sent), (feed, pieces, stay)));
             }
             if pieces.is_over() {
                 return None;
             }
-            pieces.take(feed.next().await);
-            if pieces.is_over() {
-                Abandon::disarm(&mut abandon);
+            let item = feed.next().await;
+            let is_answer = matches!(&item, Ok(Some(FeedItem::Event(e))) if e.task == stay.task && e.body.is_final());
+            pieces.take(item);
+            if is_answer {
+                stay.ends_with_the_answer();
+            } else if pieces.is_over() {
+                stay.cancels = false;
             }
         }
     });
@@ -253,37 +311,60 @@ pub fn streamed(feed: Feed, pieces: impl Pieces, abandon: Option<Abandon>) -> Re
     response
 }
 
-/// Cancels the task of a request that nobody waits for any more: without a conversation and without a key nobody will ever
-/// read its answer.
-pub struct Abandon {
-    kernel: Kernel,
+/// A response that waits for a turn. When nobody waits any more for a turn without a conversation and without a key, nobody
+/// will ever read its answer: it is cancelled, at once if its client does not number its attempts, and otherwise when no
+/// further attempt came in time.
+pub struct Stay {
+    state: AppState,
     scope: Scope,
     task: TaskId,
-    armed: bool,
+    is_numbered: bool,
+    cancels: bool,
 }
 
-impl Abandon {
-    fn new(kernel: &Kernel, scope: Scope, task: TaskId) -> Self {
-        Self { kernel: kernel.clone(), scope, task, armed: true }
+impl Stay {
+    fn new(state: &AppState, scope: Scope, task: TaskId, is_numbered: bool, cancels: bool) -> Self {
+        state.doors.attempts.wait(task);
+        Self { state: state.clone(), scope, task, is_numbered, cancels }
     }
 
-    pub fn disarm(abandon: &mut Option<Self>) {
-        if let Some(abandon) = abandon {
-            abandon.armed = false;
+    /// The answer was given: a later attempt does not mean this turn.
+    fn ends_with_the_answer(&mut self) {
+        self.cancels = false;
+        if self.is_numbered {
+            self.state.doors.attempts.answer(self.task);
         }
     }
+
+    /// Cancels the turn if no attempt is to be expected; whether it is cancelled.
+    async fn cancel_now(&mut self) -> bool {
+        if !self.cancels || self.is_numbered {
+            return false;
+        }
+        self.cancels = false;
+        cancel(&self.state, self.scope.clone(), self.task).await
+    }
 }
 
-impl Drop for Abandon {
+async fn cancel(state: &AppState, scope: Scope, task: TaskId) -> bool {
+    let cancelled = state.kernel.cancel(scope, task, "the client went away").await;
+    cancelled.inspect_err(|error| tracing::debug!(%error, %task, "an abandoned task could not be cancelled")).is_ok()
+}
+
+impl Drop for Stay {
     fn drop(&mut self) {
-        if !self.armed {
+        self.state.doors.attempts.leave(self.task);
+        if !self.cancels {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (kernel, scope, task) = (self.kernel.clone(), self.scope.clone(), self.task);
+        let (state, scope, task, is_numbered) = (self.state.clone(), self.scope.clone(), self.task, self.is_numbered);
         runtime.spawn(async move {
-            if let Err(error) = kernel.cancel(scope, task, "the client went away").await {
-                tracing::debug!(%error, %task, "an abandoned task could not be cancelled");
+            if is_numbered {
+                tokio::time::sleep(Duration::from_millis(state.limits.attempt_ms_max)).await;
+            }
+            if !state.doors.attempts.is_waited_for(task) {
+                cancel(&state, scope, task).await;
             }
         });
     }

@@ -56,6 +56,10 @@ async fn count(server: &Server, is_meant: impl Fn(&EventBody) -> bool) -> usize 
     found
 }
 
+const fn is_cancelled(body: &EventBody) -> bool {
+    matches!(body, EventBody::Cancelled { .. })
+}
+
 #[tokio::test]
 async fn completion_that_fails_after_an_effect_is_not_to_be_repeated() {
     for (kind, status) in
@@ -86,6 +90,17 @@ async fn completion_that_is_not_waited_for_to_its_end_is_not_to_be_repeated_with
         assert_eq!(repeats(&response), (504, Some("false"), false), "{path}");
         let told = read(response).await.1["error"]["message"].as_str().unwrap().to_owned();
         assert!(told.contains("goes on as task_") && told.contains("in conv_"), "{told}");
+        // Nobody will ever read the answer of a request without a conversation.
+        let before = count(&server, is_cancelled).await;
+        let response = post(&server, path, &body, &[]).await;
+        assert_eq!(repeats(&response), (504, Some("false"), false), "{path}");
+        let told = read(response).await.1["error"]["message"].as_str().unwrap().to_owned();
+        assert!(told.contains("the turn is being cancelled"), "{told}");
+        let cancelled = async { while count(&server, is_cancelled).await == before {} };
+        tokio::time::timeout(PATIENCE, cancelled).await.expect("it is cancelled");
+        // A client that numbers its attempts comes back for the same turn.
+        let response = post(&server, path, &body, &[(ATTEMPT, "0")]).await;
+        assert_eq!(repeats(&response), (504, None, false), "{path}");
         // With a key, a repeat waits on for the same turn.
         let response = post(&server, path, &body, &[("idempotency-key", path)]).await;
         assert_eq!(repeats(&response), (504, None, false), "{path}");
@@ -157,4 +172,118 @@ async fn completion_with_a_key_goes_on_when_its_client_leaves_and_answers_the_re
     body["stream"] = false.into();
     let (status, answer) = read(post(&server, path, &body, &[("idempotency-key", "k")]).await).await;
     assert_eq!((status, &answer["choices"][0]["message"]["content"]), (200, &json!("answer 2")), "{answer}");
+}
+
+const ATTEMPT: &str = "x-stainless-retry-count";
+
+/// Leaves a streamed request in the middle of its first round, which never ends.
+async fn leave(server: &Server, path: &str, body: &Value) {
+    let calls = server.model.call_count();
+    let cut = post(server, path, body, &[(ATTEMPT, "0")]).await;
+    server.model.called(calls + 1).await;
+    drop(cut);
+    let (limits, me) = (DoorLimits { streams_max: 1, ..DoorLimits::default() }, UserId::new("me").unwrap());
+    let has_left = async {
+        while server.state.doors.slots.take(&me, &limits).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, has_left).await.expect("the server notices that its client has left");
+}
+
+#[tokio::test]
+async fn later_attempt_of_a_request_waits_for_the_answer_of_the_first_and_an_equal_request_does_not() {
+    for (path, mut body) in asked("do it") {
+        let model = ScriptedModel::new(|_, call| Ok(says(format!("answer {call}")))).hanging_when(|_, call| call == 2);
+        let server = Server::start(model).await;
+        let received = async || count(&server, |body| matches!(body, EventBody::Received(_))).await;
+        for n in 0..2 {
+            let (status, answer) = read(post(&server, path, &body, &[(ATTEMPT, "0")]).await).await;
+            assert!(status == 200 && answer.to_string().contains(&format!("answer {n}")), "{path}: {answer}");
+        }
+        assert_eq!(received().await, 2, "{path}: equal requests are messages of their own");
+        body["stream"] = true.into();
+        leave(&server, path, &body).await;
+        assert_eq!(received().await, 3);
+        // The round that hangs is begun anew.
+        let mut open = server.state.kernel.tasks(Scope::Operator, true, Micros(i64::MAX).into(), 9).await.unwrap();
+        let engine = json!({ "path": format!("/conversations/engine:{}", open.remove(0).conversation) });
+        assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
+        let again = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
+        assert!(again.contains("answer 3"), "{path}: {again}");
+        assert_eq!(received().await, 3, "{path}: the attempt is no message of its own");
+        // That answer was given: who asks again means something else.
+        let more = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
+        assert!(more.contains("answer 4"), "{path}: {more}");
+        // Another user's equal request is not joined, nor one with a key.
+        let keyed = [(ATTEMPT, "1"), ("idempotency-key", "k")];
+        let keyed = post(&server, path, &body, &keyed).await.text().await.unwrap();
+        assert!(keyed.contains("answer 5"), "{path}: {keyed}");
+    }
+}
+
+#[tokio::test]
+async fn turn_whose_client_numbers_its_attempts_and_does_not_come_back_is_cancelled() {
+    let model = ScriptedModel::saying("x").hanging_when(|_, _| true);
+    let server = Server::with(model, DoorLimits { attempt_ms_max: 0, ..DoorLimits::default() }).await;
+    for (n, (path, mut body)) in asked("do it").into_iter().enumerate() {
+        body["stream"] = true.into();
+        leave(&server, path, &body).await;
+        server.model.abandoned(n as u64 + 1).await;
+    }
+}
+
+#[tokio::test]
+async fn continuation_that_is_attempted_again_belongs_where_its_first_attempt_was_stored() {
+    let model = ScriptedModel::new(|_, call| Ok(says(format!("answer {call}")))).hanging_when(|_, call| call == 1);
+    let server = Server::start(model).await;
+    let [_, (path, body)] = asked("one");
+    let first = post(&server, path, &body, &[(ATTEMPT, "0")]).await;
+    let home = first.headers()["x-annie-conversation"].to_str().unwrap().to_owned();
+    let (_, first) = read(first).await;
+    let next = json!({ "model": "annie", "input": "two", "stream": true, "previous_response_id": first["id"] });
+    leave(&server, path, &next).await;
+    let engine = json!({ "path": format!("/conversations/engine:{home}") });
+    assert_eq!(server.post("/api/v1/actors/kill", engine).await.0, 200);
+    let again = post(&server, path, &next, &[(ATTEMPT, "1")]).await;
+    assert_eq!(again.headers()["x-annie-conversation"], home.as_str());
+    assert!(again.text().await.unwrap().contains("answer 2"));
+    assert_eq!(count(&server, |body| matches!(body, EventBody::Received(_))).await, 2);
+}
+
+#[tokio::test]
+async fn completion_that_a_stopping_server_no_longer_waits_for_is_cancelled_or_told_to_go_on() {
+    let [(path, body), _] = asked("do it");
+    for (headers, told) in
+        [(&[][..], "the turn is being cancelled"), (&[(ATTEMPT, "0")][..], "the turn goes on as task_")]
+    {
+        let server = Server::start(ScriptedModel::saying("x").hanging_when(|_, _| true)).await;
+        let stopping = async {
+            server.model.called(1).await;
+            server.state.doors.close(&server.state.kernel).await;
+        };
+        let (response, ()) = tokio::join!(post(&server, path, &body, headers), stopping);
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers().contains_key("x-should-retry"), headers.is_empty(), "an attempt finds it again");
+        let said = response.text().await.unwrap();
+        assert!(said.contains("the server is stopping") && said.contains(told), "{said}");
+        if headers.is_empty() {
+            let cancelled = async { while count(&server, is_cancelled).await == 0 {} };
+            tokio::time::timeout(PATIENCE, cancelled).await.expect("it is cancelled before the server has stopped");
+        }
+    }
+}
+
+#[tokio::test]
+async fn completion_that_a_draining_kernel_does_not_take_may_be_repeated() {
+    let server = Server::start(echo()).await;
+    // The kernel stops taking messages before the doors close.
+    server.state.kernel.drain();
+    for (path, body) in asked("do it") {
+        let response = post(&server, path, &body, &[]).await;
+        assert_eq!(repeats(&response), (503, None, true), "{path}");
+        let told = response.text().await.unwrap();
+        assert!(!told.contains("may be stored"), "{told}");
+    }
+    assert_eq!(count(&server, |body| matches!(body, EventBody::Received(_))).await, 0);
 }

@@ -424,15 +424,15 @@ impl Conversation {
     /// Begins the turn of a message that waits.
     fn begin(&mut self, task: TaskId, mode: Mode, facts: &PromptFacts, limits: &TurnLimits, route: &[String]) {
         let Some(Pending { mut inbound, at, .. }) = self.take_out(task) else { return };
+        let frames = Frames::of(task);
         if self.history.is_empty() {
-            opening::seed_history(&mut self.history, &inbound.preamble, inbound.private);
+            opening::seed_history(&mut self.history, &inbound.preamble, inbound.private, &frames);
         }
         self.known.preamble(&inbound.preamble);
         inbound.preamble.clear();
         let (lane, waits) = (Lane::of(inbound.priority), !inbound.after.is_empty());
         let paused = if lane == Lane::Front { self.paused.take() } else { None };
         let mode = limits.main_interface.mode(mode);
-        let frames = Frames::of(task);
         let by_commands = limits.main_interface == MainInterface::Cmd && inbound.thread().is_none();
         let fixed_tokens = request::fixed_tokens(mode, by_commands, facts);
         let opening = match inbound.request.as_mut().and_then(|request| request.thread.as_mut()) {

@@ -11,7 +11,7 @@ use crate::{
     context::{Exchange, Frames, History, Shown, continue_note, tokens_of, turn_context},
     event::{Inbound, Mode, PromptFacts},
     ids::TaskId,
-    inbound::OPERATION,
+    inbound::{OPERATION, OUTSIDE},
     limits::{MainInterface, TurnLimits},
     message::Message,
     plan::Plan,
@@ -82,10 +82,14 @@ impl Conversation {
 /// for the user's own words.
 pub(super) fn outside_text(inbound: &Inbound, frames: &Frames) -> Option<String> {
     let (heading, text) = inbound.outside_text()?;
+    Some(framed(heading, text, frames))
+}
+
+fn framed(heading: &str, text: &str, frames: &Frames) -> String {
     if text.is_empty() {
-        return Some(heading.to_owned());
+        return heading.to_owned();
     }
-    Some(format!("{heading}\n{}", frames.wrap("result", &[("origin", OPERATION)], text)))
+    format!("{heading}\n{}", frames.wrap("result", &[("origin", OPERATION)], text))
 }
 
 /// The context of a turn whose caller keeps the conversation: all of it and nothing else. None of it counts as history that
@@ -177,7 +181,7 @@ pub(super) fn window_note(limits: &TurnLimits) -> String {
 }
 
 /// Takes in what a stateless front end says came before.
-pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)], private: bool) {
+pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)], private: bool, frames: &Frames) {
     let mut user = String::new();
     for (role, text) in preamble {
         if role == "assistant" {
@@ -191,7 +195,10 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
             if !user.is_empty() {
                 user.push_str("\n\n");
             }
-            user.push_str(text);
+            match text.split_once('\n').filter(|_| role == OUTSIDE) {
+                Some((heading, text)) => user.push_str(&framed(heading, text, frames)),
+                None => user.push_str(text),
+            }
         }
     }
     if !user.is_empty() {

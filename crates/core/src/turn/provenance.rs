@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     event::{AgentReport, Inbound, PromptFacts},
-    inbound::OPERATION,
+    inbound::{OPERATION, OUTSIDE},
     message::Message,
     outcome::{Outcome, floor_char_boundary},
     receipt::{fingerprint, ids_in},
@@ -281,11 +281,13 @@ impl Provenance {
     /// count like results.
     pub(super) fn preamble(&mut self, preamble: &[(String, String)]) {
         for (role, text) in preamble {
-            if role == "assistant" {
-                self.add_stored_text(text);
-            } else {
-                self.add_ids(numbers_of_user(text));
-                self.dates.said_before(text);
+            match role.as_str() {
+                "assistant" => self.add_stored_text(text),
+                OUTSIDE => self.add_outside_text(text.split_once('\n').map_or("", |(_, text)| text)),
+                _ => {
+                    self.add_ids(numbers_of_user(text));
+                    self.dates.said_before(text);
+                }
             }
         }
     }

@@ -23,6 +23,7 @@ use self::{
     request::ResponseRequest,
 };
 use super::{
+    attempt::{Asked, Attempt},
     request::{mode_of, newest},
     thread,
     turn::{Answer, TurnWish, begin, failed, name_conversation, on_behalf, streamed},
@@ -31,7 +32,7 @@ use crate::{
     auth::Caller,
     door::{AppState, Where},
     error::Fault,
-    http::{extract::Body, messages::client_id},
+    http::{extract::Hashed, messages::client_id},
 };
 
 /// The handler.
@@ -39,25 +40,33 @@ pub async fn create(
     State(state): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    Body(request): Body<ResponseRequest>,
+    Hashed(request, body_sha256, len_bytes): Hashed<ResponseRequest>,
 ) -> Result<Response, Fault> {
     let caller = on_behalf(caller, &headers)?;
     request.check()?;
     let mode = mode_of(&request.model)?;
+    let named = request.conversation(&headers);
+    let key = client_id(None, &headers)?;
+    let this = Asked { surface: "responses", place: named.as_ref(), body_sha256 };
+    let attempt = Attempt::of(&state, &caller, &headers, key.as_deref(), this).await?;
     let previous = match request.previous() {
-        Some(id) => Some(Previous::read(&state, &caller, id, client_id(None, &headers)?.as_deref()).await?),
+        Some(id) => {
+            let known_as = key.as_deref().or_else(|| attempt.as_ref()?.earlier());
+            Some(Previous::read(&state, &caller, id, known_as).await?)
+        }
         None => None,
     };
-    let named = request.conversation(&headers);
     let stateless = named.is_none();
-    let wish = wish(&request, previous, named).await?;
-    let begun = begin(&state, caller, &headers, TurnWish { stateless, mode, ..wish }).await?;
+    // What the request brings itself needs no more room than its body.
+    let bytes_max = THREAD_BYTES_MAX.saturating_sub(len_bytes);
+    let wish = wish(&request, previous, named, bytes_max).await?;
+    let begun = begin(&state, caller, (key, attempt), TurnWish { stateless, mode, ..wish }).await?;
     let label = Label::new(&request, begun.task, state.kernel.now());
     let (task, conversation) = (begun.task, begun.conversation);
     let mut response = if request.stream == Some(true) {
         // Of a repeat, drafts may have gone by; and only a whole answer was held against its form.
         let with_drafts = !begun.repeated && !request.is_formed();
-        streamed(begun.feed, Events::new(label, task, with_drafts), begun.abandon)
+        streamed(begun.feed, Events::new(label, task, with_drafts), begun.stay)
     } else {
         let event = begun.end(&state).await?;
         let Some(answer) = Answer::of(&event.body) else { return Err(failed(&event.body)) };
@@ -68,13 +77,18 @@ pub async fn create(
 }
 
 /// The turn that a request means: the model's own loop on the client's messages where tools of the client are in play, else a
-/// message in a conversation.
-async fn wish(request: &ResponseRequest, previous: Option<Previous>, named: Option<Where>) -> Result<TurnWish, Fault> {
+/// message in a conversation. Of an earlier response's messages it takes so many bytes at most.
+async fn wish(
+    request: &ResponseRequest,
+    previous: Option<Previous>,
+    named: Option<Where>,
+    bytes_max: usize,
+) -> Result<TurnWish, Fault> {
     let (options, tools) = request.options()?;
     if !tools.is_empty() || request.has_calls() || previous.as_ref().is_some_and(Previous::is_thread) {
         let with_skills = request.with_skills();
         let (system, messages) = match previous {
-            Some(previous) => previous.messages(THREAD_BYTES_MAX).await?,
+            Some(previous) => previous.messages(bytes_max).await?,
             None => (String::new(), Vec::new()),
         };
         let (system, messages) = request.thread(system, messages)?;

@@ -7,6 +7,7 @@ use annie_actors::{Kernel, KernelError};
 use annie_core::{
     event::{Event, EventBody, Inbound, Scope},
     ids::{ConversationId, Seq, TaskId},
+    inbound::OUTSIDE,
     message::Message,
 };
 
@@ -76,40 +77,66 @@ impl Previous {
         self.asked.thread().is_some()
     }
 
-    /// The system messages of the thread, and all that was said until then with the response itself: the newest of it, up to
-    /// so many bytes.
+    /// The system messages of the thread, and what was said until then with the response itself. Of a conversation that Annie
+    /// keeps, the oldest messages are left out where all would have more than so many bytes.
     pub async fn messages(mut self, bytes_max: usize) -> Result<(String, Vec<Message>), Fault> {
         if let Some(thread) = self.asked.request.as_mut().and_then(|asked| asked.thread.take()) {
             let mut messages = thread.messages;
             messages.push(self.answer);
             return Ok((thread.system, messages));
         }
-        let own = Turn { task: self.task, asked: self.asked, answer: Some(self.answer) };
-        let mut bytes = own.len_bytes() + self.results.len_bytes;
-        let mut earlier = Vec::new();
-        while bytes <= bytes_max
-            && let Some(mut turn) = self.log.turn().await?
-        {
-            // Of a thread that a client kept, only what was said is of use here.
-            turn.asked.request = None;
-            bytes += turn.len_bytes();
-            earlier.push(turn);
-        }
-        let results = self.results.turns.into_iter().rev().map(|(_, turn)| turn);
-        let turns = earlier.into_iter().rev().chain([own]).chain(results);
-        Ok((String::new(), turns.flat_map(Turn::messages).collect()))
+        let said = self.said(bytes_max).await?;
+        let messages = said.into_iter().map(|said| match said {
+            Said::Message(message) => message,
+            // In a thread all that is no answer counts as the caller's own words: what the outside party sent is left out.
+            Said::Outside(text) => Message::user(text.lines().next().unwrap_or_default()),
+        });
+        Ok((String::new(), messages.collect()))
     }
 
     /// Role and text of each message.
     pub async fn spoken(self) -> Result<Vec<(String, String)>, Fault> {
-        let (_, messages) = self.messages(PREAMBLE_BYTES_MAX).await?;
-        let spoken = messages.into_iter().filter_map(|message| match message {
-            Message::User { text, .. } => Some(("user".to_owned(), text)),
-            Message::Assistant { text, .. } => Some(("assistant".to_owned(), text)),
-            _ => None,
+        let said = if self.is_thread() {
+            let (_, messages) = self.messages(PREAMBLE_BYTES_MAX).await?;
+            messages.into_iter().map(Said::Message).collect()
+        } else {
+            self.said(PREAMBLE_BYTES_MAX).await?
+        };
+        let spoken = said.into_iter().filter_map(|said| match said {
+            Said::Message(Message::User { text, .. }) => Some(("user".to_owned(), text)),
+            Said::Message(Message::Assistant { text, .. }) => Some(("assistant".to_owned(), text)),
+            Said::Message(_) => None,
+            Said::Outside(text) => Some((OUTSIDE.to_owned(), text)),
         });
         Ok(spoken.collect())
     }
+
+    /// What was said in a conversation that Annie keeps: the response's own turn, and of what was said before it as much as
+    /// does not make more than so many bytes.
+    async fn said(mut self, bytes_max: usize) -> Result<Vec<Said>, Fault> {
+        let own = Turn { task: self.task, asked: self.asked, answer: Some(self.answer) };
+        let mut bytes = own.len_bytes() + self.results.len_bytes;
+        let mut earlier = Vec::new();
+        while let Some(mut turn) = self.log.turn().await? {
+            // Of a thread that a client kept, only what was said is of use here.
+            turn.asked.request = None;
+            bytes += turn.len_bytes();
+            if bytes > bytes_max {
+                break;
+            }
+            earlier.push(turn);
+        }
+        let results = self.results.turns.into_iter().rev().map(|(_, turn)| turn);
+        let turns = earlier.into_iter().rev().chain([own]).chain(results);
+        Ok(turns.flat_map(Turn::said).collect())
+    }
+}
+
+/// One message of an earlier turn.
+enum Said {
+    Message(Message),
+    /// An outside party's: the kernel's line about it, and below it the party's text.
+    Outside(String),
 }
 
 /// Turns of the kernel's own behind the wanted one, newest first: each with the task that it came of. They belong to what was
@@ -159,21 +186,20 @@ struct Turn {
 impl Turn {
     fn len_bytes(&self) -> usize {
         let before: usize = self.asked.preamble.iter().map(|(_, text)| text.len()).sum();
-        let answer = self.answer.as_ref().map_or(0, |answer| match answer {
-            Message::Assistant { text, .. } => text.len(),
-            _ => 0,
-        });
-        before + self.asked.text.len() + answer
+        before + self.asked.text.len() + self.answer.as_ref().map_or(0, Message::len_bytes)
     }
 
     /// What came with the message, the message, and its answer.
-    fn messages(self) -> impl Iterator<Item = Message> {
+    fn said(self) -> impl Iterator<Item = Said> {
+        let is_outside = self.asked.outside_text().is_some();
         let Inbound { preamble, text, .. } = *self.asked;
         let before = preamble.into_iter().map(|(role, text)| match role.as_str() {
-            "assistant" => Message::assistant(text),
-            _ => Message::user(text),
+            "assistant" => Said::Message(Message::assistant(text)),
+            OUTSIDE => Said::Outside(text),
+            _ => Said::Message(Message::user(text)),
         });
-        before.chain([Message::user(text)]).chain(self.answer)
+        let asked = if is_outside { Said::Outside(text) } else { Said::Message(Message::user(text)) };
+        before.chain([asked]).chain(self.answer.map(Said::Message))
     }
 }
 
