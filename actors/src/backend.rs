@@ -62,8 +62,8 @@ pub enum BackendMsg {
     Again,
     /// It answered, or did not.
     Checked(Result<(), ModelError>),
-    /// Its server said what it is and what it can.
-    Described(ServerFacts),
+    /// Its server said what it is and what it can, or gave no answer.
+    Described(Option<ServerFacts>),
 }
 
 impl Named for BackendMsg {
@@ -178,14 +178,17 @@ fn describe(ctx: &Context<BackendNode>, state: &mut BackendState) {
     let (model, me) = (state.args.model.clone(), ctx.me());
     state.asking.spawn((), async move {
         let asked = tokio::time::timeout(Duration::from_millis(DESCRIBE_MS_MAX), caught(model.describe())).await;
-        if let Ok(Ok(Some(facts))) = asked {
-            me.tell(BackendMsg::Described(facts));
-        }
+        let facts = if let Ok(Ok(facts)) = asked { facts } else { None };
+        me.tell(BackendMsg::Described(facts));
     });
 }
 
-fn described(state: &mut BackendState, facts: ServerFacts) {
+fn described(state: &mut BackendState, facts: Option<ServerFacts>) {
     state.asking.remove(&());
+    let Some(facts) = facts else {
+        state.args.leases.learn_nothing(&state.args.name);
+        return;
+    };
     state.args.leases.learn(&state.args.name, facts);
     // If the scheduler is between two lives, the next one reads the slots from the leases.
     state.args.scheduler.tell(SchedulerMsg::BackendDescribed { backend: state.args.name.clone() });

@@ -47,16 +47,16 @@ impl SharedEffects {
 
     /// Has an agent take in its reply with these calls, and notes the calls in the same moment: of two agents that ask at
     /// once, one comes second. If another agent is making one of them, nothing happens, and the receiver hears when to try
-    /// again.
+    /// again. An agent that is not patient any more never waits.
     pub fn take(
         &self,
         turn: &mut SubTurn,
-        now: Micros,
+        (now, is_patient): (Micros, bool),
         mut calls: Vec<ResolvedCall>,
         replied: impl FnOnce(Vec<ResolvedCall>) -> EventBody,
     ) -> Result<EventBody, oneshot::Receiver<()>> {
         let mut of_turn = self.0.of_turn.lock();
-        if of_turn.judge(&turn.spec.agent, &mut calls) == Judged::Waits {
+        if of_turn.judge(&turn.spec.agent, &mut calls, is_patient) == Judged::Waits {
             // Still under the lock: no change is missed.
             let (waits, changed) = oneshot::channel();
             self.0.waiting.lock().push(waits);

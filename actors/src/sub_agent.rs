@@ -5,11 +5,11 @@
 //! the process it is started again from there. It never reports twice: its last event and its report are stored by the
 //! Engine, in one append.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use annie_core::{
     event::{AgentReport, EventBody, NewEvent, ReportStatus},
-    ids::Epoch,
+    ids::{Epoch, IntentId},
     ports::{Append, AppendError, Fence},
     time::Micros,
     turn::{Directive, DirectiveId, SubTurn, resolve},
@@ -28,6 +28,10 @@ use crate::{
     tasks::Tasks,
     wiring::Wiring,
 };
+
+/// A reply waits for another agent's equal call for as long as so many rounds of an agent may take: about as long as a row of
+/// calls before that one. After that the call counts as in doubt.
+const EQUAL_ROUNDS_MAX: u64 = 6;
 
 /// What a sub-agent hears: the results of its own tasks.
 pub(crate) enum SubAgentMsg {
@@ -68,9 +72,14 @@ impl Tally {
         Self(Arc::new(Mutex::new(turn.reported(ReportStatus::Crashed, String::new(), now))))
     }
 
-    fn note(&self, turn: &SubTurn, now: Micros) {
+    fn note(&self, turn: &SubTurn, now: Micros, may_have_begun: &dyn Fn(IntentId) -> bool) {
         let report = turn.reported(ReportStatus::Crashed, String::new(), now);
-        *self.0.lock() = report;
+        *self.0.lock() = AgentReport { in_doubt: turn.doubts(may_have_begun), ..report };
+    }
+
+    /// All calls without a result begin now.
+    fn begin_all(&self, turn: &SubTurn) {
+        self.0.lock().in_doubt = turn.doubts(&|_| true);
     }
 
     /// What is noted.
@@ -85,6 +94,8 @@ pub(crate) struct SubAgentState {
     tasks: Tasks<DirectiveId>,
     /// Time spent thinking and acting, in milliseconds. Waiting for a permit does not count: a queue is not its fault.
     used_ms: u64,
+    /// Since when its reply waits for another agent's equal call.
+    waits_since: Option<Micros>,
     finished: bool,
 }
 
@@ -99,7 +110,7 @@ impl Node for SubAgent {
     const MAILBOX_MAX: usize = 1_000;
 
     fn init(ctx: &Context<Self>, args: SubAgentArgs) -> Result<SubAgentState, NodeError> {
-        Ok(SubAgentState { args, tasks: Tasks::of(ctx.branch()), used_ms: 0, finished: false })
+        Ok(SubAgentState { args, tasks: Tasks::of(ctx.branch()), used_ms: 0, waits_since: None, finished: false })
     }
 
     async fn ready(ctx: &Context<Self>, state: &mut SubAgentState) -> Result<(), NodeError> {
@@ -127,13 +138,14 @@ impl Node for SubAgent {
         let run = &state.args.turn.run;
         json!({
             "mission": state.args.turn.spec.mission, "skills": state.args.turn.spec.skills, "round": run.round,
-            "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms
+            "calls_used": run.calls_used, "calls_max": run.calls_max, "tasks": state.tasks.len(), "used_ms": state.used_ms,
+            "waits_for_equal_since": state.waits_since.map(|at| at.to_string()),
         })
     }
 }
 
-fn ms_left(state: &SubAgentState) -> u64 {
-    state.args.turn.limits.agent_ms_max(state.args.turn.calls_granted).saturating_sub(state.used_ms)
+fn ms_left(turn: &SubTurn, used_ms: u64) -> u64 {
+    turn.limits.agent_ms_max(turn.calls_granted).saturating_sub(used_ms)
 }
 
 async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done: ModelDone) -> Result<(), NodeError> {
@@ -158,9 +170,16 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     .after_prefill(done.prefill_ms)
             };
             let now = ctx.now();
-            match effects.take(turn, now, calls, replied) {
-                Ok(body) => store(ctx, state, now, body).await,
+            let waited_ms = state.waits_since.map_or(0, |since| now.since_ms(since));
+            let left_ms = turn.limits.agent_round_ms_max.saturating_mul(EQUAL_ROUNDS_MAX).saturating_sub(waited_ms);
+            match effects.take(turn, (now, left_ms > 0), calls, replied) {
+                Ok(body) => {
+                    state.waits_since = None;
+                    store(ctx, state, now, body).await
+                }
                 Err(changed) => {
+                    state.waits_since.get_or_insert(now);
+                    let left = Duration::from_millis(left_ms);
                     let id = DirectiveId::Model(turn.task, turn.spec.agent.clone(), done.round);
                     let me = ctx.me();
                     // Its time is counted.
@@ -168,7 +187,7 @@ async fn model_replied(ctx: &Context<SubAgent>, state: &mut SubAgentState, done:
                     done.ran_ms = 0;
                     state.tasks.spawn(id, async move {
                         // It also ends if the Engine is gone, and then this agent is too.
-                        let _ = changed.await;
+                        let _ = tokio::time::timeout(left, changed).await;
                         me.tell(SubAgentMsg::ModelReplied(Box::new(done)));
                     });
                     Ok(())
@@ -215,15 +234,18 @@ async fn store(
     now: Micros,
     body: EventBody,
 ) -> Result<(), NodeError> {
-    let turn = &state.args.turn;
-    state.args.tally.note(turn, now);
+    let (turn, tasks) = (&mut state.args.turn, &state.tasks);
+    let (task, agent) = (turn.task, turn.spec.agent.clone());
+    // What the event has just made outstanding begins behind it.
+    let has_begun = |intent: IntentId| tasks.contains(&DirectiveId::Skill(task, agent.clone(), intent.to_string()));
+    state.args.tally.note(turn, now, &has_begun);
     let event = NewEvent { at: now, task: turn.task, agent: turn.spec.agent.clone(), body };
     if let Some(report) = turn.report(now) {
         finish(state, vec![event], report);
         return Ok(());
     }
-    if ms_left(state) == 0 {
-        let report = state.args.turn.timed_out(now);
+    if ms_left(turn, state.used_ms) == 0 {
+        let report = turn.timed_out(now, &has_begun);
         finish(state, vec![event], report);
         return Ok(());
     }
@@ -262,8 +284,12 @@ fn finish(state: &mut SubAgentState, events: Vec<NewEvent>, report: AgentReport)
 
 /// Starts what is outstanding and not under way.
 fn perform(ctx: &Context<SubAgent>, state: &mut SubAgentState) {
-    let left_ms = ms_left(state);
-    for directive in state.args.turn.outstanding() {
+    let left_ms = ms_left(&state.args.turn, state.used_ms);
+    let outstanding = state.args.turn.outstanding();
+    if outstanding.iter().any(|directive| matches!(directive, Directive::CallSkill { .. })) {
+        state.args.tally.begin_all(&state.args.turn);
+    }
+    for directive in outstanding {
         let id = directive.id();
         if state.tasks.contains(&id) {
             continue;

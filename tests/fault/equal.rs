@@ -3,10 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use annie_actors::Submitted;
-use annie_core::{event::EventBody, message::ModelRequest, outcome::Outcome, ports::FaultAction};
+use annie_core::{
+    event::{EventBody, ReportStatus},
+    message::ModelRequest,
+    outcome::Outcome,
+    ports::FaultAction,
+};
 use annie_testkit::{
     faults::FaultPlan,
-    scripted_model::{calls, commands, says},
+    scripted_model::{ScriptedModel, calls, commands, says},
     skills::{Deed, FakeSkills},
 };
 use serde_json::json;
@@ -44,6 +49,20 @@ fn parts() -> WorldParts {
     // The time of these tests stands still while nothing happens, and then jumps.
     parts.limits.stuck_ms_max = 1_000_000;
     parts
+}
+
+/// One agent, which runs these commands.
+fn lone(request: &ModelRequest, lines: &[&str], calls_max: u32) -> annie_core::message::ModelReply {
+    let last = last_text(request);
+    if is_sub_agent(request) {
+        return if last.contains("<result") { says("Both are done.") } else { commands(lines.iter().copied()) };
+    }
+    if last.contains("\"agents\"") {
+        return says("That is all.");
+    }
+    let skills = ["test.look", "test.put", "test.send"];
+    let one = json!({"agent_id": "one", "mission": "do it", "skills": skills, "max_tool_calls": calls_max});
+    calls([("dispatch_agent", one), ("get_agent_results", json!({}))])
 }
 
 /// The effects that were made, and the whole log as text.
@@ -93,4 +112,69 @@ async fn equal_effect_is_made_at_most_once_though_an_agent_dies_behind_any_of_it
         assert!(made <= 1 && (made == 1 || !is_made), "death {nth}: {log}");
         world.kernel.stop().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_was_not_begun_when_the_time_of_its_agent_was_up_is_not_in_doubt() {
+    let lines = ["test.put --what a", "test.send --what b"];
+    let model = ScriptedModel::new(move |request, _| Ok(lone(request, &lines, 2))).taking(Duration::from_secs(8));
+    let slow = |_: &_| Deed::Slow(Duration::from_millis(1_500), Outcome::success("Put a."));
+    let mut parts = WorldParts { model: Arc::new(model), skills: Arc::new(FakeSkills::new(slow)), ..parts() };
+    // The agent has 9 s: one round of the model, and not the whole of its first call.
+    parts.limits.turn.agent_round_ms_max = 3_000;
+    let world = parts.start().await;
+    // Nobody waits for it: the turn itself has time.
+    let said = world.say("No rush: do both").await;
+    let last = world.final_of(said.conversation, said.task).await;
+    let log = world.log(said.conversation).await;
+    let report = log.iter().find_map(|e| match &e.body {
+        EventBody::AgentReported { report } => Some(report.clone()),
+        _ => None,
+    });
+    let report = report.unwrap_or_else(|| panic!("{log:#?}"));
+    assert_eq!((report.status, report.receipts.len()), (ReportStatus::Timeout, 1), "{report:?}");
+    assert_eq!(parts.skills.count("test.send"), 0);
+    assert!(report.in_doubt.is_empty(), "it never began: {report:?}");
+    assert!(!report.result.contains("May or may not"), "{report:?}");
+    assert!(!format!("{last:?}").contains("not known"), "{last:?}");
+    world.kernel.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn agent_does_not_wait_without_end_for_the_equal_call_of_another() {
+    let model = |request: &ModelRequest, _| {
+        let last = last_text(request);
+        if is_sub_agent(request) {
+            let all = serde_json::to_string(&request.messages).unwrap_or_default();
+            return Ok(match (last.contains("<result"), all.contains("all of it")) {
+                // The first agent has planned its calls by then.
+                (false, false) => commands(["test.look --what pause"]),
+                (true, false) if !all.contains("test.send --what x") => commands(["test.send --what x"]),
+                (true, _) => says(format!("Report: {last}")),
+                // Eight calls of a second stand before the one that the other agent wants.
+                (false, true) => {
+                    let looks: Vec<String> = (1..=8).map(|n| format!("test.look --what {n}")).collect();
+                    commands(looks.iter().map(String::as_str).chain(["test.send --what x"]))
+                }
+            });
+        }
+        if last.contains("\"agents\"") {
+            return Ok(says("All said."));
+        }
+        let one = json!({"agent_id": "one", "mission": "do all of it", "skills": ["test.look", "test.send"], "max_tool_calls": 10});
+        let two = json!({"agent_id": "two", "mission": "send it", "skills": ["test.look", "test.send"]});
+        Ok(calls([("dispatch_agent", one), ("dispatch_agent", two), ("get_agent_results", json!({}))]))
+    };
+    let slow = |_: &_| Deed::Slow(Duration::from_secs(1), Outcome::success("Fine."));
+    let model = Arc::new(ScriptedModel::new(model));
+    let mut parts = WorldParts { skills: Arc::new(FakeSkills::new(slow)), model, ..parts() };
+    // It waits for six rounds.
+    parts.limits.turn.agent_round_ms_max = 1_000;
+    let world = parts.start().await;
+    let said = world.say("No rush: send it").await;
+    let last = world.final_of(said.conversation, said.task).await;
+    let log = serde_json::to_string(&world.log(said.conversation).await).expect("JSON");
+    assert_eq!(parts.skills.count("test.send"), 1, "{last:?} {log}");
+    assert!(log.contains("This may have happened already"), "the second agent was told: {log}");
+    world.kernel.stop().await;
 }

@@ -537,7 +537,7 @@ impl Desk {
         metrics::histogram!("annie_queue_wait_seconds", "priority" => ticket.request.priority.as_str())
             .record(now.since_ms(ticket.request.since) as f64 / 1e3);
         self.granted += 1;
-        if let Some(permit) = self.leases.lease(n, task, now, self.me.clone()) {
+        if let Some(permit) = self.leases.lease(n, (task, ticket.request.is_task), now, self.me.clone()) {
             // Whoever asked may have died just now: then the permit is dropped with the answer, and comes back.
             let _ = ticket.reply.send(Ok(permit));
         }

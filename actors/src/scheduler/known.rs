@@ -66,13 +66,18 @@ impl Known {
         Learned { too_large, knows_no_tools: self.knows_no_tools() }
     }
 
+    /// The server gave no answer: the question counts as not asked.
+    pub const fn learn_nothing(&mut self) {
+        self.is_asked_again = false;
+    }
+
     /// The server says that its model knows no tools, and the configuration does not say otherwise.
     pub fn knows_no_tools(&self) -> bool {
         self.may_use_commands && self.said.as_ref().is_some_and(|facts| facts.tools == Some(false))
     }
 
     /// Whether to ask the server again now that a round went well: it had not loaded its model and did not say its window.
-    /// True once for each such word.
+    /// True once for each such word that it then answers.
     pub fn is_to_be_asked_again(&mut self) -> bool {
         let is_assumed = self.said(|facts| facts.assumed_tokens_max).is_some();
         is_assumed && !std::mem::replace(&mut self.is_asked_again, true)
@@ -152,6 +157,8 @@ mod tests {
         known.learn(assumed());
         assert_eq!((known.window(), &known.view()["context_tokens_from"]), (Some(4_096), &json!("default")));
         assert!(known.is_to_be_asked_again() && !known.is_to_be_asked_again());
+        known.learn_nothing();
+        assert!(known.is_to_be_asked_again(), "a question without an answer is asked again");
         known.learn(assumed());
         assert!(!known.is_to_be_asked_again(), "the answer was the same");
         known.learn(said(Some(32_768), None));

@@ -202,7 +202,7 @@ impl Leases {
     pub(super) fn lease(
         self: &Arc<Self>,
         backend: usize,
-        task: TaskId,
+        (task, is_task): (TaskId, bool),
         now: Micros,
         scheduler: Handle<SchedulerMsg>,
     ) -> Option<Permit> {
@@ -225,6 +225,7 @@ impl Leases {
             id: permit,
             backend: id,
             name,
+            is_task,
             ran_ms: 0,
             verdict: Verdict::Unused,
             why: String::new(),
@@ -367,6 +368,13 @@ impl Leases {
         }
         if learned.knows_no_tools {
             self.use_commands(backend, "its server says that the model knows no tools");
+        }
+    }
+
+    /// A backend's server was asked what it is, and gave no answer: it may be asked again when a round went well.
+    pub(crate) fn learn_nothing(&self, backend: &str) {
+        if let Some(at) = self.find(backend) {
+            self.with(at, |post| post.known.learn_nothing());
         }
     }
 

@@ -89,6 +89,8 @@ pub enum SchedulerMsg {
     Released {
         /// On which backend.
         backend: BackendId,
+        /// Whether it was a round of the backend's chat model for a task.
+        is_task: bool,
         /// How long its round took, in milliseconds.
         ran_ms: u64,
         /// What became of it.
@@ -330,8 +332,9 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::Defer { task, until } => desk.defer(task, until, now),
         SchedulerMsg::Reprioritise { task, priority } => desk.reprioritise(task, priority, now),
         SchedulerMsg::Acquire { request, reply } => desk.ask(request, reply, now),
-        SchedulerMsg::Released { backend, ran_ms, verdict } => {
-            if verdict == Verdict::Fine {
+        SchedulerMsg::Released { backend, is_task, ran_ms, verdict } => {
+            // An embedding runs on another model: it says nothing of how long rounds take, and loads no chat model.
+            if verdict == Verdict::Fine && is_task {
                 desk.observe(backend, ran_ms);
                 let n = usize::from(backend.0);
                 if desk.leases.is_to_be_asked_again(n)

@@ -44,7 +44,7 @@ pub struct PermitRequest {
     pub is_task: bool,
 }
 
-/// There is no right to this round, and never will be.
+/// There is no right to this round now, and waiting for one is no use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoPermit {
     /// Nothing of the route exists.
@@ -104,6 +104,7 @@ pub struct Permit {
     pub(super) id: u64,
     pub(super) backend: BackendId,
     pub(super) name: Arc<str>,
+    pub(super) is_task: bool,
     pub(super) ran_ms: u64,
     pub(super) verdict: Verdict,
     pub(super) why: String,
@@ -138,8 +139,8 @@ impl Drop for Permit {
         // The verdict counts here already, so that it is not lost with a message that nobody hears.
         self.leases.take_back(self.id, self.verdict, &self.why);
         // If nobody is there, the next life looks into the table.
-        let (backend, ran_ms, verdict) = (self.backend, self.ran_ms, self.verdict);
-        self.scheduler.tell(SchedulerMsg::Released { backend, ran_ms, verdict });
+        let (backend, is_task, ran_ms, verdict) = (self.backend, self.is_task, self.ran_ms, self.verdict);
+        self.scheduler.tell(SchedulerMsg::Released { backend, is_task, ran_ms, verdict });
     }
 }
 
@@ -172,7 +173,7 @@ impl Wish {
 /// taken back it never comes, and the future is to be dropped.
 ///
 /// # Errors
-/// If no backend of the route exists.
+/// If no backend of the route exists, or all of them take no requests for longer than the class is kept waiting.
 pub(crate) async fn acquire(wiring: &Wiring, request: PermitRequest, wish: &Wish) -> Result<Permit, NoPermit> {
     let answer = acquire_from(&wiring.scheduler, request).await;
     if wish.meet() {

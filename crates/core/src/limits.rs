@@ -278,14 +278,21 @@ impl Deadlines {
     }
 
     /// How long the scheduler keeps a round waiting for a backend that says when it takes requests again, in milliseconds. A
-    /// person is told at once of a wait that their turn would not outlast. Nothing means that the round waits.
+    /// person is told at once of a wait that their turn would not outlast; of a spoken turn only its class is known here, so the
+    /// shortest of its deadlines counts. Nothing means that the round waits.
     #[must_use]
-    pub const fn patience_ms(&self, class: Priority) -> Option<u64> {
+    pub fn patience_ms(&self, class: Priority) -> Option<u64> {
         match class {
-            Priority::Realtime => Some(self.realtime.hard_ms),
+            Priority::Realtime => Some(self.voice_hard_ms_min()),
             Priority::High => Some(self.permit_ms_max),
             Priority::Normal | Priority::Low | Priority::Background => None,
         }
+    }
+
+    /// The earliest hard deadline of a spoken turn, in milliseconds.
+    #[must_use]
+    pub fn voice_hard_ms_min(&self) -> u64 {
+        self.realtime.hard_ms.min(self.voice_simple.hard_ms).min(self.voice_action.hard_ms)
     }
 
     /// The latest hard deadline of a spoken turn, in milliseconds.

@@ -2,7 +2,7 @@
 
 use annie_core::{
     event::Priority,
-    ports::TaskState,
+    ports::{ServerFacts, TaskState},
     queue::{RefusalReason, WorkKey},
     time::Micros,
 };
@@ -75,6 +75,24 @@ async fn rounds_that_are_no_tasks_take_no_place_of_their_user() {
     let first = asked[0].try_recv().expect("granted").expect("a permit");
     first.give_back(10, Verdict::Fine);
     world.granted(&mut asked[1]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn embedding_says_nothing_of_the_chat_model_of_its_backend() {
+    let world = Parts::of(&[("gpu", 1)]).start().await;
+    let facts = ServerFacts { assumed_tokens_max: Some(4_096), ..ServerFacts::default() };
+    world.leases.learn("gpu", facts);
+    let (reply, answer) = oneshot::channel();
+    let request = PermitRequest { is_task: false, ..world.request(1, Priority::High, &["gpu"]) };
+    world.tell(SchedulerMsg::Acquire { request, reply });
+    answer.await.expect("granted").expect("a permit").give_back(60_000, Verdict::Fine);
+    world.heard().await;
+    assert!(world.leases.last_rounds(0).is_empty(), "no estimate is made of it");
+    assert!(world.leases.is_to_be_asked_again(0), "it has loaded another model");
+    world.leases.learn_nothing("gpu");
+    world.take(2, Priority::High, &["gpu"]).await.give_back(10, Verdict::Fine);
+    world.heard().await;
+    assert!(!world.leases.is_to_be_asked_again(0), "a round of the chat model asked");
 }
 
 #[tokio::test(start_paused = true)]

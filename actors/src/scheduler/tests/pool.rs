@@ -159,7 +159,11 @@ async fn person_is_told_at_once_of_a_provider_that_takes_no_requests_for_hours_a
         world.tell(SchedulerMsg::Ended { task: task(n + 10) });
     }
     let mut job = world.ask(4, NORMAL, &["cloud"]).await;
-    world.pass_ms(6 * 3_600_000 - 1_000).await;
+    world.pass_ms(6 * 3_600_000 - 6_000).await;
+    let spoken = world.ask(6, Priority::Realtime, &["cloud"]).await;
+    assert!(spoken.await.is_ok_and(|answer| answer.is_err()), "the shortest deadline of a spoken turn is 5 s");
+    world.tell(SchedulerMsg::Ended { task: task(6) });
+    world.pass_ms(5_000).await;
     assert!(world.waits(&mut job).await, "nobody waits for it");
     let mut soon = world.ask(5, Priority::High, &["cloud"]).await;
     assert!(world.waits(&mut soon).await, "a second is worth the wait");

@@ -25,6 +25,8 @@ const DONE_ALREADY: &str = "[done already]";
 const NOT_RUN: &str = "[not run] A command before it failed.";
 pub(super) const IN_DOUBT: &str =
     "[blocked] This may have happened already: its last outcome is unknown. Do not repeat it; report it.";
+/// What a call is answered with that was not begun when its run was ended.
+const NOT_BEGUN: &str = "[not run] The time was up before it began.";
 /// What a call is answered with that was under way when its turn was ended.
 const CUT_SHORT: &str = "[not run] The time was up before its result came.";
 /// See `CUT_SHORT`, for a call with an effect.
@@ -101,9 +103,15 @@ impl AgentRun {
 
     /// Effects that may have happened, also those of calls that have no result yet.
     pub(super) fn doubts(&self) -> Vec<(String, Value)> {
+        self.doubts_of(&|_| true)
+    }
+
+    /// The same where it is known which of the calls without a result may have begun.
+    pub(super) fn doubts_of(&self, has_begun: &dyn Fn(IntentId) -> bool) -> Vec<(String, Value)> {
         let mut doubts = self.in_doubt.clone();
         let open = self.open_calls().iter().filter(|open| open.has_open_effect() && self.may_have_begun(open));
-        for planned in open.filter_map(OpenCall::planned) {
+        let open = open.filter_map(|open| open.planned().map(|planned| (open.started, planned)));
+        for (_, planned) in open.filter(|(started, planned)| *started || has_begun(planned.intent)) {
             let doubt = (planned.skill.clone(), planned.arguments.clone());
             if !doubts.contains(&doubt) {
                 doubts.push(doubt);
@@ -252,6 +260,22 @@ impl AgentRun {
             open.call.action =
                 Action::Answer { text: String::new(), is_error: false, is_unknown: false, is_malformed: false };
         }
+    }
+
+    /// Gives up the calls that have no result and have certainly not begun.
+    pub(super) fn give_up_unbegun(&mut self, has_begun: &dyn Fn(IntentId) -> bool) {
+        let is_begun = |open: &OpenCall| {
+            let intent = open.planned().map(|planned| planned.intent);
+            open.started || intent.is_none_or(|intent| self.may_have_begun(open) && has_begun(intent))
+        };
+        let begun: Vec<bool> = self.open_calls().iter().map(is_begun).collect();
+        let Phase::Acting(calls) = &mut self.phase else { return };
+        let mut given_up = Vec::new();
+        for (open, _) in calls.iter_mut().zip(begun).filter(|(open, is_begun)| open.result.is_none() && !is_begun) {
+            open.result = Some(NOT_BEGUN.to_owned());
+            given_up.push(open.brief("it was not begun"));
+        }
+        self.undone.extend(given_up);
     }
 
     /// The run as a context that can be gone on from, though it was ended in the middle of its calls: a provider refuses

@@ -71,8 +71,9 @@ impl TurnEffects {
         }
     }
 
-    /// Judges the calls of a reply of `agent` by what the others do. Calls that are not to be made get their answer.
-    pub fn judge(&self, agent: &AgentId, calls: &mut [ResolvedCall]) -> Judged {
+    /// Judges the calls of a reply of `agent` by what the others do. Calls that are not to be made get their answer. An agent
+    /// that is not patient any more does not wait: a call that another is making may have happened.
+    pub fn judge(&self, agent: &AgentId, calls: &mut [ResolvedCall], is_patient: bool) -> Judged {
         let mut answers = Vec::new();
         for (at, call) in calls.iter().enumerate() {
             let Action::Skill(planned) = &call.action else { continue };
@@ -80,9 +81,9 @@ impl TurnEffects {
                 continue;
             }
             match self.elsewhere(agent, planned) {
-                Some(Elsewhere::Open) => return Judged::Waits,
+                Some(Elsewhere::Open) if is_patient => return Judged::Waits,
                 Some(Elsewhere::Done(receipt)) => answers.push((at, done_already(&receipt), false)),
-                Some(Elsewhere::InDoubt) => answers.push((at, IN_DOUBT.to_owned(), true)),
+                Some(Elsewhere::InDoubt | Elsewhere::Open) => answers.push((at, IN_DOUBT.to_owned(), true)),
                 None => {}
             }
         }

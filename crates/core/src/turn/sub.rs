@@ -2,6 +2,7 @@
 //! it, and it ends in one report.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     conversation::Turn,
@@ -12,7 +13,7 @@ use super::{
 use crate::{
     context::{agent_context, agent_mission},
     event::{AgentReport, DispatchSpec, EventBody, Priority, PromptFacts, ReportStatus},
-    ids::{ConversationId, TaskId, UserId},
+    ids::{ConversationId, IntentId, TaskId, UserId},
     limits::TurnLimits,
     message::{Message, ModelRequest},
     time::Micros,
@@ -119,9 +120,17 @@ impl SubTurn {
         self.run.report(status, result, self.since, now)
     }
 
-    /// What it got done before its time was up.
+    /// Effects that may have happened, where it is known which of the calls without a result may have begun.
     #[must_use]
-    pub fn timed_out(&self, now: Micros) -> AgentReport {
+    pub fn doubts(&self, may_have_begun: &dyn Fn(IntentId) -> bool) -> Vec<(String, Value)> {
+        self.run.doubts_of(may_have_begun)
+    }
+
+    /// What it got done before its time was up. Its time is looked at before its calls are begun: only those of which it is
+    /// known may have happened.
+    #[must_use]
+    pub fn timed_out(&mut self, now: Micros, may_have_begun: &dyn Fn(IntentId) -> bool) -> AgentReport {
+        self.run.give_up_unbegun(may_have_begun);
         let ms = self.limits.agent_ms_max(self.calls_granted);
         let text = report::of_run(&format!("Ran out of time after {} s.", ms / 1_000), &self.run);
         self.reported(ReportStatus::Timeout, text, now)

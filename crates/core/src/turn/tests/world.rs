@@ -345,7 +345,7 @@ impl World {
         let granted = Some(turn.spec.skills.as_slice());
         let mut calls = resolve(reply, turn.task, &turn.run, granted, &self.skills, &turn.limits);
         let who = agent(name);
-        if self.effects.entry(turn.task).or_default().judge(&who, &mut calls) == Judged::Waits {
+        if self.effects.entry(turn.task).or_default().judge(&who, &mut calls, true) == Judged::Waits {
             return false;
         }
         let body = replied(self.sub(name).run.round, reply, calls);
@@ -384,9 +384,10 @@ impl World {
 
     /// A sub-agent ends from outside: its time is up, or its actor is dead.
     pub fn agent_ends(&mut self, name: &str, status: ReportStatus) {
+        let now = self.now;
         let turn = self.sub(name);
         let report = match status {
-            ReportStatus::Timeout => turn.timed_out(self.now),
+            ReportStatus::Timeout => turn.clone().timed_out(now, &|_| true),
             _ => turn.reported(status, "The agent crashed: a panic.".to_owned(), self.now),
         };
         self.hand_in(&(self.task(), agent(name)), Vec::new(), report);
