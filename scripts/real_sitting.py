@@ -8,7 +8,8 @@ memory and a note are kept, and both are asked for again.
 
 The lines go to one `annie chat` through a pipe, each after the answer to the one before, and after each the data folder is
 read: a step counts if the to-dos, memories and notes are what it asked for, those that it did not ask for are as they were,
-an answer to a question has what was asked, and no answer shows raw markup or claims a change that was not made. Writes
+an answer to a question has what was asked, and no answer shows raw markup or claims a change that was not made. The answers to
+the three questions are not searched for claims, since what they tell of may have been changed before: read them. Writes
 `sitting.json` with everything that models said and skills did. Exit code 1 if a step did not count.
 """
 
@@ -22,7 +23,7 @@ from real_common import STORES, State, arguments, configuration, has, judged, ma
 
 
 def steps():
-    """(what is said, the only store that may change, or none, check(after, answer))"""
+    """(what is said, the only store that may change, or none, check(after, answer), whether a claim of a change can be false)"""
     friday = weekday(4, datetime.date.today()).isoformat()
 
     def only(after, check):
@@ -33,7 +34,7 @@ def steps():
     def one_note(after):
         return len(after.notes) == 1 and has(after.note("packing"), "passport", "charger", "socks")
 
-    return [
+    said = [
         ("Create a task to call the dentist", "todos",
          lambda a, s: only(a, lambda title, status, priority, due: status == "todo" and not due)),
         ("Move the dentist task to Friday", "todos",
@@ -49,6 +50,7 @@ def steps():
         ("What is in my packing note?", None, lambda a, s: has(s, "passport", "charger", "socks")),
         ("Thanks, that is all", None, lambda a, s: len(s) > 3),
     ]
+    return [(text, store, check, not text.startswith("What is")) for text, store, check in said]
 
 
 def score(step, before, after, answer):
@@ -56,9 +58,9 @@ def score(step, before, after, answer):
 
     All three stores are compared: one that was not asked for stays as it was.
     """
-    _, store, check = step
+    _, store, check, may_claim_falsely = step
     touched = [other for other in STORES if other != store and not before.same(after, other)]
-    raw, claim = judged(answer, store is not None, before.same(after))
+    raw, claim = judged(answer, may_claim_falsely, before.same(after))
     return bool(check(after, answer)) and not touched and not raw and not claim, raw, claim, touched
 
 

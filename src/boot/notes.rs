@@ -96,6 +96,11 @@ impl NotesFolder {
         Some(NotesProblem { what, fix })
     }
 
+    /// Whether the folder cannot be read and written, whosever notes it has.
+    pub fn is_unusable(&self) -> bool {
+        self.unusable().is_some()
+    }
+
     /// Why the folder, or the first one above it that exists, cannot be read and written.
     fn unusable(&self) -> Option<String> {
         use rustix::fs::Access;

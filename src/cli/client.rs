@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use annie_llm::Secret;
 use futures_util::StreamExt;
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response, header::HeaderValue};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -109,9 +109,18 @@ impl Client {
     }
 
     /// The same for another user; the key must be allowed to speak for others.
-    #[must_use]
-    pub fn speaking_for(self, user: Option<String>) -> Self {
-        Self { user: user.or(self.user), ..self }
+    ///
+    /// # Errors
+    /// If the user's name cannot stand in a header of HTTP.
+    pub fn speaking_for(self, user: Option<String>) -> Result<Self, Failure> {
+        if let Some(name) = user.as_deref().filter(|name| HeaderValue::from_str(name).is_err()) {
+            let what =
+                format!("the user {name:?} cannot be named for one dead letter: only ASCII can stand in a header");
+            return Err(
+                Failure::new(Exit::Usage, what).fix("show a key of that user, or use --all with --user and a filter")
+            );
+        }
+        Ok(Self { user: user.or(self.user), ..self })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

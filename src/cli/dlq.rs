@@ -28,16 +28,16 @@ pub async fn run(site: &Site, command: DeadLetters) -> Result<(), Failure> {
             query.extend(page.next.map(|next| ("next", next)));
             list(site, &client, &query).await
         }
-        DeadLetters::Show { task, user } => show(site, &client.speaking_for(user), task).await,
+        DeadLetters::Show { task, user } => show(site, &client.speaking_for(user)?, task).await,
         DeadLetters::Retry(OneOrManyLetters { task: Some(task), filter, .. }) => {
-            let client = client.speaking_for(filter.user);
+            let client = client.speaking_for(filter.user)?;
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/retry"), &json!({})).await?;
             let by = text(&answer, "task_id");
             let how = if answer["repeated"] == true { "it is being tried again already" } else { "it is tried again" };
             said(site, &answer, &format!("{how}, as {by}"))
         }
         DeadLetters::Discard(OneOrManyLetters { task: Some(task), filter, .. }) => {
-            let client = client.speaking_for(filter.user);
+            let client = client.speaking_for(filter.user)?;
             let answer = client.post(&format!("/api/v1/dead-letters/{task}/discard"), &json!({})).await?;
             let is_done = answer["discarded"] == true;
             said(site, &answer, if is_done { "it is put aside" } else { "it did not wait any more" })

@@ -79,17 +79,15 @@ async fn check_notes(site: &Site, from: Database) -> Result<(), Failure> {
     };
     let notes = NotesFolder::compare(store.as_ref(), site.folder.join("notes")).await;
     store.close().await;
-    match notes.map_err(AppError::from)?.problem() {
-        None => Ok(()),
-        Some(NotesProblem { what, .. }) => {
-            let folder = site.folder.display();
-            let fix = format!(
-                "copy them with the mark of their folder, where they are: cp -a OTHER/notes/. {folder}/notes/; or go on \
-                 without them: --without-notes"
-            );
-            Err(Failure::new(Exit::Failure, what).fix(fix))
-        }
-    }
+    let notes = notes.map_err(AppError::from)?;
+    let Some(NotesProblem { what, fix }) = notes.problem() else { return Ok(()) };
+    let fix = if notes.is_unusable() {
+        fix
+    } else {
+        let folder = site.folder.display();
+        format!("copy them with the mark of their folder, where they are: cp -a OTHER/notes/. {folder}/notes/")
+    };
+    Err(Failure::new(Exit::Failure, what).fix(format!("{fix}; or go on without them: --without-notes")))
 }
 
 /// Makes this data folder's notes those of the PostgreSQL database: the next process with another folder would make its own,

@@ -1,6 +1,6 @@
 //! The settings that fit what a probe found, as TOML to copy.
 
-use annie_core::ports::Origin;
+use annie_core::{limits::Deadlines, ports::Origin};
 use serde::Serialize;
 use toml::Value;
 
@@ -35,7 +35,8 @@ pub(crate) struct Fit {
     pub interface: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<&'static str>,
-    /// One answer, reasoning included, in tokens.
+    /// One answer, reasoning included, in tokens, for a model that thinks. What others have follows from their window at each
+    /// start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
     /// Rounds at a time, if the server does fewer than it says.
@@ -93,10 +94,18 @@ impl SlowReader {
     /// The tables of the configuration.
     pub fn toml(self) -> String {
         let Self { round_ms_max, hard_ms } = self;
-        format!(
-            "[limits]\nround_ms_max = {round_ms_max}\n\n[turn]\nagent_round_ms_max = {round_ms_max}\n\n\
-             [deadline]\nhigh = {{ soft_ms = {round_ms_max}, hard_ms = {hard_ms} }}\n"
-        )
+        let mut text = format!(
+            "[limits]\nround_ms_max = {round_ms_max}\n\n[turn]\nagent_round_ms_max = {round_ms_max}\n\n[deadline]\n"
+        );
+        // Work that nobody waits for has no less time than a person who waits.
+        let usual = Deadlines::default();
+        for (class, usual) in [("high", usual.high), ("normal", usual.normal), ("low", usual.low)] {
+            let (soft_ms, hard_ms) = (usual.soft_ms.max(round_ms_max), usual.hard_ms.max(hard_ms));
+            if (soft_ms, hard_ms) != (usual.soft_ms, usual.hard_ms) {
+                text.push_str(&format!("{class} = {{ soft_ms = {soft_ms}, hard_ms = {hard_ms} }}\n"));
+            }
+        }
+        text
     }
 }
 
@@ -110,7 +119,7 @@ impl Fit {
         let mut notes = Vec::new();
         let interface = interface(report, is_small, &mut notes);
         if is_narrow {
-            notes.push("the window is too small for an orchestrator".to_owned());
+            notes.push("the window is too small for an orchestrator: with a larger one, remove the mode".to_owned());
         }
         if let Some(why) = &report.unmeasured {
             notes.push(format!("its speed could not be measured: {}", reason(why)));
@@ -241,11 +250,9 @@ pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The longest answer: a quarter of a small window, and room to think for a model that does. Else the usual.
+/// The longest answer of a model that thinks: room for its thoughts, and at most half of its window.
 pub(super) fn output(reasons: bool, window: Option<u32>) -> Option<u32> {
-    let quarter = window.filter(|tokens| *tokens < PROMPT_TOKENS_USUAL).map(|tokens| tokens / 4);
-    let thinking = || Some(window.map_or(REASONING_TOKENS, |tokens| REASONING_TOKENS.min(tokens / 2)));
-    if reasons { thinking() } else { quarter }
+    reasons.then(|| window.map_or(REASONING_TOKENS, |tokens| REASONING_TOKENS.min(tokens / 2)))
 }
 
 /// How long to wait for the first token of a usual prompt, if that is longer than usual, in milliseconds.

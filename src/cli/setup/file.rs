@@ -63,7 +63,13 @@ fn has_no_links(e: &io::Error) -> bool {
 /// A new name is safe on the disk once its folder is.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::File::open(folder)?.sync_all()
+    fs::File::open(folder)?.sync_all().or_else(|e| if syncs_no_folder(&e) { Ok(()) } else { Err(e) })
+}
+
+/// Whether a file system syncs files but no folders, such as FAT and some network mounts: the file has its name by then.
+fn syncs_no_folder(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+        || e.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error())
 }
 
 fn draft_of(draft: &Path, text: &str) -> io::Result<()> {
@@ -113,6 +119,14 @@ mod tests {
         for at in [&path, &backup] {
             assert_eq!(fs::read_to_string(at).unwrap(), "mode = \"direct\"\n", "{}", at.display());
         }
+    }
+
+    #[test]
+    fn folder_that_its_file_system_cannot_sync_is_no_failed_write() {
+        let of = |errno: rustix::io::Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        use rustix::io::Errno;
+        assert!([Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS].map(of).iter().all(syncs_no_folder));
+        assert!(![Errno::IO, Errno::NOSPC].map(of).iter().any(syncs_no_folder));
     }
 
     #[test]

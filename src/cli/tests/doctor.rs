@@ -79,3 +79,16 @@ async fn doctor_beside_a_server_whose_rounds_fail_names_the_backend_and_the_reas
     })
     .await;
 }
+
+#[tokio::test]
+async fn migration_of_a_folder_whose_notes_cannot_be_used_says_how_to_mend_that() {
+    let data = tempfile::tempdir().unwrap();
+    assert_eq!(annie(data.path(), &["--quiet", "ask", "what is due?"]).await.done, Ok(()));
+    std::fs::write(data.path().join("notes"), "in the way").unwrap();
+    let wanted = ["migrate", "--from", "sqlite", "--to", "postgres"];
+    let env = [("ANNIE__STORE__URL", "postgres://someone@127.0.0.1:1/none")];
+    let failure = annie_in(data.path(), &wanted, &env).await.done.unwrap_err();
+    assert!(failure.what.contains("notes cannot be kept in"), "{failure:?}");
+    let fix = failure.fix.unwrap_or_default();
+    assert!(fix.contains("owner and rights") && fix.contains("--without-notes") && !fix.contains("cp -a"), "{fix}");
+}

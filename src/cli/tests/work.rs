@@ -188,6 +188,11 @@ async fn dead_letters_are_listed_shown_tried_again_and_put_aside() {
             let refused = annie(desk.folder.path(), &foreign).await.done.unwrap_err();
             assert_eq!(refused.exit, Exit::NotFound, "{what}: it is asked for bob, who has no such letter");
         }
+        for what in ["show", "retry", "discard"] {
+            let unnamed = ["--url", &desk.url, "dlq", what, task, "--user", "žofie"];
+            let refused = annie(desk.folder.path(), &unnamed).await.done.unwrap_err();
+            assert!(refused.exit == Exit::Usage && refused.what.contains("žofie"), "{what}: {refused:?}");
+        }
         assert!(desk.says(&["dlq", "retry", task]).await.contains("it is tried again, as task_"));
         assert!(desk.says(&["dlq", "retry", task]).await.contains("being tried again already"));
         assert!(desk.says(&["dlq", "discard", task]).await.contains("did not wait"));
