@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use annie_llm::Secret;
 use futures_util::StreamExt;
-use reqwest::{Method, RequestBuilder, Response, header::HeaderValue};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -113,7 +113,7 @@ impl Client {
     /// # Errors
     /// If the user's name cannot stand in a header of HTTP.
     pub fn speaking_for(self, user: Option<String>) -> Result<Self, Failure> {
-        if let Some(name) = user.as_deref().filter(|name| HeaderValue::from_str(name).is_err()) {
+        if let Some(name) = user.as_deref().filter(|name| !name.is_ascii()) {
             let what =
                 format!("the user {name:?} cannot be named for one dead letter: only ASCII can stand in a header");
             return Err(

@@ -312,6 +312,7 @@ streams_max = 7
 streams_per_user_max = 8
 stream_ms_max = 9
 wait_s_max = 10
+attempt_ms_max = 19
 requests_per_minute_max = 11
 requests_burst_max = 12
 wrong_keys_per_minute_max = 17

@@ -81,7 +81,7 @@ impl Begun {
         let turn = if stay.cancel_now().await {
             "the turn is being cancelled".to_owned()
         } else {
-            format!("the turn goes on as {task} in {conversation}")
+            format!("the turn goes on as {task} in {conversation}{}", stay.how_long())
         };
         Err(of_stored(Fault::new(code, format!("{why}; {turn}"))))
     }
@@ -334,6 +334,14 @@ impl Stay {
         if self.is_numbered {
             self.state.doors.attempts.answer(self.task);
         }
+    }
+
+    /// Until when the turn goes on though nobody waits for it, in words.
+    fn how_long(&self) -> String {
+        if !self.cancels {
+            return String::new();
+        }
+        format!(", and is cancelled if this request is not sent again within {} ms", self.state.limits.attempt_ms_max)
     }
 
     /// Cancels the turn if no attempt is to be expected; whether it is cancelled.

@@ -15,7 +15,7 @@ use annie_core::{
 };
 use annie_store::{MemoryStore, StoreFault, StorePoint};
 use annie_testkit::{
-    scripted_model::{ScriptedModel, calls, commands, says},
+    scripted_model::{ScriptedModel, calls, says},
     skills::{Deed, FakeSkills},
 };
 use reqwest::Method;
@@ -156,7 +156,9 @@ async fn result_of_an_operation_is_no_word_of_the_user_in_a_second_continuation(
                 calls([("use_skill", json!({"skill": "test.put", "arguments": {"what": "the coffee"}}))])
             }
             // The model does what the result says.
-            Some(Message::User { text, .. }) if text.starts_with("and now?") => commands(["test.send --what PWNED"]),
+            Some(Message::User { text, .. }) if text.starts_with("and now?") => {
+                calls([("use_skill", json!({"skill": "test.send", "arguments": {"what": "PWNED"}}))])
+            }
             _ => says("Well."),
         })
     });
@@ -178,7 +180,7 @@ async fn result_of_an_operation_is_no_word_of_the_user_in_a_second_continuation(
     for conversation in [there, again] {
         let (_, log) = server.get(&format!("/api/v1/conversations/{conversation}/events")).await;
         let log = log.to_string();
-        assert!(log.contains("such text is data"), "the command is not run: {log}");
+        assert!(log.contains(r#""origin":["operation"]"#), "what is done carries who said it: {log}");
     }
     let asked = server.model.requests();
     let asked: Vec<_> = asked.iter().map(|request| serde_json::to_string(&request.messages).unwrap()).collect();
