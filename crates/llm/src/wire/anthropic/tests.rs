@@ -238,7 +238,9 @@ fn read_by(config: &ModelConfig, events: &[Value]) -> Result<(ModelReply, Vec<Dr
         assembler.event(&event.to_string())?;
     }
     let reply = assembler.finish("asked-for", &Zero)?.reply;
-    let drafts = drafts.lock().unwrap().clone();
+    let mut drafts = drafts.lock().unwrap().clone();
+    assert!(drafts.is_empty() || drafts[0] == Draft::Text(String::new()), "that it begins is said first: {drafts:?}");
+    drafts.retain(|draft| *draft != Draft::Text(String::new()));
     Ok((reply, drafts))
 }
 

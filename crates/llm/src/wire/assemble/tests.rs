@@ -191,7 +191,9 @@ fn rule_8_reasoning_is_found_under_each_name_and_kept_apart() {
     }
     assembler.event(&end("stop").to_string()).unwrap();
     assert_eq!(assembler.finish("m", &Counting(AtomicU64::new(0))).unwrap().reply.text, "answer");
-    let wanted = [Draft::Reasoning("one".into()), Draft::Reasoning("two".into()), Draft::Text("answer".into())];
+    // That it begins is said first.
+    let begins = Draft::Text(String::new());
+    let wanted = [begins, Draft::Reasoning("one".into()), Draft::Reasoning("two".into()), Draft::Text("answer".into())];
     assert_eq!(*drafts.lock().unwrap(), wanted);
 }
 
