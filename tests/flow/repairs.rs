@@ -123,3 +123,54 @@ async fn stream_that_is_cut_before_any_text_is_asked_again_and_answered_once() {
     let finals = seen.iter().filter(|event| event.is_final()).count();
     assert_eq!(finals, 1, "{seen:?}");
 }
+
+/// Replies that the kernel takes back: a call of nothing that exists, and a result that the model made up.
+const TAKEN_BACK: [&str; 4] = [
+    "<tool_call>{\"name\": \"launch_rockets\", \"arguments\": {}}</tool_call>",
+    "{\"name\": \"launch_rockets\", \"arguments\": {\"at\": \"once\"}}",
+    "<result-x command=\"tasks.create\" status=\"ok\">Created task #9</result-x>\nDone.",
+    "On it.\n<function=launch_rockets><parameter=at>once</parameter></function>",
+];
+
+/// The blocks of a conversation's stream, drafts too, to the end of its second turn.
+async fn raw_stream(server: &Server, conversation: &str) -> Vec<String> {
+    let url = format!("{}/api/v1/conversations/{conversation}/stream", server.url);
+    let mut answer = server.http.get(url).send().await.expect("a stream");
+    let mut text = String::new();
+    while text.matches("event: answered").count() < 2 || !text.ends_with("\n\n") {
+        let chunk = answer.chunk().await.expect("it goes on").expect("it goes on");
+        text.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    text.split("\n\n").map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reply_that_is_taken_back_is_streamed_by_no_front_end_and_its_end_is_the_stored_answer() {
+    for (n, first) in TAKEN_BACK.into_iter().enumerate() {
+        let shown_of_it = if first.starts_with("On it.") { "On it.\n\n" } else { "" };
+        let round = || [Reply::says(first).pieces_of_bytes(3), Reply::says("Fine.").pieces_of_bytes(2)];
+        let replies = round().into_iter().chain(round()).chain(round());
+        let model = FakeModelServer::queue([Reply::says("Hi.")].into_iter().chain(replies)).await;
+        let (_folder, server) = server_with(&model, SINGLE_LOOP).await;
+        let hello = ask(&server, "hello").await;
+        assert_eq!(streamed(&server, &format!("request {n}")).await, format!("{shown_of_it}Fine."), "OpenAI: {first}");
+        let conversation = hello["conversation_id"].as_str().expect("an id").to_owned();
+        let (seen, said) = tokio::join!(raw_stream(&server, &conversation), ask(&server, "again"));
+        assert_eq!(said["answer"], "Fine.", "{first}: {said}");
+        let drafts: String = seen.iter().filter(|block| block.contains("event: draft")).cloned().collect();
+        assert!(!drafts.contains("launch") && !drafts.contains("result-x"), "events: {first}: {drafts}");
+        let last = seen.iter().rev().find(|block| block.contains("event: answered")).expect("an answer");
+        assert!(last.contains("\"text\":\"Fine.\""), "events: {first}: {last}");
+        let (url, home) = (server.url.clone(), std::env::temp_dir());
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_annie"));
+            command.args(["--url", &url, "ask", "--new", "once more"]).env_clear();
+            command.env("PATH", "/usr/bin:/bin").env("HOME", home).output().expect("the binary runs")
+        });
+        let out = String::from_utf8_lossy(&asked.await.expect("it ends").stdout).into_owned();
+        assert!(
+            out.trim_end().ends_with("Fine.") && !out.contains("launch") && !out.contains("result-x"),
+            "ask: {first}: {out}"
+        );
+    }
+}

@@ -17,6 +17,7 @@ use annie_core::{
     ports::{Append, AppendError, Draft, DraftSink, Fence},
     route,
     time::Micros,
+    turn::Withheld,
 };
 use parking_lot::Mutex;
 
@@ -420,11 +421,21 @@ fn sink(wiring: &Arc<Wiring>, call: &ModelCall, read_ms: &Arc<AtomicU64>) -> Dra
     let (hub, conversation, task, round) = (wiring.hub.clone(), call.conversation, call.task, call.round);
     // Without tools it may write commands, which are no part of its answer.
     let commands = call.request.tools.is_empty().then(|| Mutex::new(DraftFilter::default()));
+    // A program that calls is given what its model wrote.
+    let withheld = (!call.request.options.is_thread).then(|| Mutex::new(Withheld::default()));
     Arc::new(move |draft: Draft| {
         begins();
-        let draft = match (draft, &commands) {
-            (Draft::Text(text), Some(filter)) => Draft::Text(filter.lock().push(&text)),
-            (draft, _) => draft,
+        let draft = match draft {
+            Draft::Text(mut text) => {
+                if let Some(filter) = &commands {
+                    text = filter.lock().push(&text);
+                }
+                if let Some(filter) = &withheld {
+                    text = filter.lock().push(&text);
+                }
+                Draft::Text(text)
+            }
+            Draft::Reasoning(_) => draft,
         };
         if !matches!(&draft, Draft::Text(text) if text.is_empty()) {
             hub.publish(conversation, Live::Draft { task, round, draft });

@@ -16,6 +16,8 @@ const TAGS: [(&str, &str); 7] = [
 /// Ends that stand alone once their beginning is gone.
 const STRAY: [&str; 3] = ["</tool_call>", "</tools>", "</function_calls>"];
 const FENCE: &str = "```";
+/// What a call written as JSON begins with.
+const CALL_KEYS: [&str; 5] = ["\"name\"", "\"function\"", "\"tool\"", "\"tool_name\"", "\"tool_calls\""];
 /// What the kernel puts around results.
 const RESULT: &str = "<result";
 const RESULT_END: &str = "</result";
@@ -53,8 +55,7 @@ pub(super) fn is_cut_call(text: &str) -> bool {
         return true;
     }
     let object = text.trim_start_matches(['{', '[', ' ', '\n']);
-    let begins = ["\"name\"", "\"function\"", "\"tool\"", "\"tool_name\"", "\"tool_calls\""];
-    if object.len() == text.len() || !begins.iter().any(|name| object.starts_with(name)) {
+    if object.len() == text.len() || !CALL_KEYS.iter().any(|name| object.starts_with(name)) {
         return false;
     }
     // An object with a name is data as often.
@@ -87,11 +88,61 @@ pub(super) fn invented_result(text: &str) -> Option<String> {
     Some(words.trim().to_owned())
 }
 
+/// Where in a text that is being written something begins that may be a call or a made-up result.
+pub(super) fn begins_at(text: &str) -> Option<usize> {
+    let start = text.len() - text.trim_start().len();
+    let whole = &text[start..];
+    if whole.starts_with(RESULT) || is_cut_call(whole) || is_call(unfenced(whole.trim_end())) {
+        return Some(start);
+    }
+    TAGS.iter()
+        .filter_map(|(opening, _)| text.match_indices(opening).map(|(at, _)| at).find(|at| is_bare(text, *at)))
+        .min()
+}
+
+/// Whether a text that is being written may still turn out to be a call written as JSON: its second key tells.
+fn may_become_call(text: &str) -> bool {
+    const QUOTES_TOLD_BY: usize = 6;
+    let text = text.trim_start();
+    if !text.is_empty() && FENCE.starts_with(text) {
+        return true;
+    }
+    let fenced = text.strip_prefix(FENCE).map(|t| t.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_'));
+    let inside = fenced.unwrap_or(text).trim_start();
+    if inside.is_empty() {
+        return fenced.is_some();
+    }
+    let object = inside.trim_start_matches(['{', '[', ' ', '\n']);
+    object.len() < inside.len()
+        && CALL_KEYS.iter().any(|key| {
+            key.starts_with(object) || object.starts_with(key) && object.matches('"').count() < QUOTES_TOLD_BY
+        })
+}
+
+/// How many bytes at the end of a text may become the beginning of a call.
+pub(super) fn opening_bytes_at_end(text: &str) -> usize {
+    if may_become_call(text) {
+        return text.trim_start().len();
+    }
+    let tags = TAGS.iter().map(|(opening, _)| *opening);
+    let may_begin = |opening: &str| {
+        (1..opening.len()).rev().find(|n| text.ends_with(&opening[..*n]) && is_bare(text, text.len() - n))
+    };
+    let result =
+        Some(RESULT).filter(|_| text.trim_start().len() < RESULT.len() && RESULT.starts_with(text.trim_start()));
+    let of_result = result.map(|_| text.trim_start().len());
+    tags.filter_map(may_begin).chain(of_result).max().unwrap_or(0)
+}
+
+/// Whether what stands there is not shown as code.
+fn is_bare(text: &str, at: usize) -> bool {
+    !text[..at].ends_with('`') && text[..at].matches(FENCE).count().is_multiple_of(2)
+}
+
 /// Where the first call between tags stands.
 fn tagged(text: &str) -> Option<(usize, usize)> {
     let found = TAGS.iter().filter_map(|(opening, end)| {
-        let is_bare = |at: &usize| !text[..*at].ends_with('`') && text[..*at].matches(FENCE).count().is_multiple_of(2);
-        let from = text.match_indices(opening).map(|(at, _)| at).find(is_bare)?;
+        let from = text.match_indices(opening).map(|(at, _)| at).find(|at| is_bare(text, *at))?;
         let inside = from + opening.len();
         let (content, to) = match text[inside..].find(end) {
             Some(at) => (&text[inside..inside + at], inside + at + end.len()),

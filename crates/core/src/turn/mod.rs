@@ -32,6 +32,7 @@ mod retried;
 mod run;
 mod sub;
 mod truth;
+mod withheld;
 
 pub use caller::resolve_main;
 pub use conversation::{Clock, Conversation, Deferral, Lane, Paused, STATE_VERSION, Turn};
@@ -43,6 +44,7 @@ pub use resolve::{manual_of, resolve};
 pub use retried::TaskEffects;
 pub use run::{AgentRun, Ending, OpenCall, Phase, Reply, RunKind, RunLimits};
 pub use sub::SubTurn;
+pub use withheld::Withheld;
 
 use crate::{
     event::EventBody,
