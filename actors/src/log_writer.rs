@@ -325,7 +325,9 @@ fn for_scheduler(event: &Event) -> Option<SchedulerMsg> {
     match &event.body {
         EventBody::Suspended { .. } => Some(SchedulerMsg::Hold { task, held: true }),
         EventBody::Continued { .. } => Some(SchedulerMsg::Hold { task, held: false }),
-        EventBody::Deferred { until, .. } => Some(SchedulerMsg::Defer { task, until: *until }),
+        EventBody::Deferred { until, after_failure, .. } => {
+            Some(SchedulerMsg::Defer { task, until: *until, after_failure: *after_failure })
+        }
         EventBody::Reprioritised { priority, .. } => Some(SchedulerMsg::Reprioritise { task, priority: *priority }),
         body if body.is_final() => Some(SchedulerMsg::Ended { task }),
         _ => None,

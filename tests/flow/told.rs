@@ -1,10 +1,16 @@
 //! What a model that is sloppy does and says, through the HTTP front end: flags with a colon, promises that nothing keeps,
 //! replies that were cut off.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use annie_testkit::model_server::{FakeModelServer, Reply};
 use serde_json::json;
 
 use super::bad_models::{ask, server_with};
+use crate::world::eventually;
 
 const BY_COMMANDS: &str = "[turn]\nmain_interface = \"cmd\"";
 
@@ -96,4 +102,34 @@ async fn longer_output_limit_that_is_refused_is_taken_back() {
     let limits = limits(&model);
     assert_eq!(limits.len(), 3, "{limits:?}");
     assert_eq!((limits[1], limits[2]), (2 * limits[0], limits[0]), "{limits:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_whose_model_failed_says_so_and_goes_on_as_soon_as_the_model_answers() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let answers = is_well.clone();
+    let model = FakeModelServer::start(move |_| {
+        if answers.load(Ordering::SeqCst) { Reply::says("Here I am.") } else { Reply::error(500, "out of order") }
+    })
+    .await;
+    let (_folder, server) = server_with(&model, "").await;
+    let body = json!({"text": "look it up", "conversation_key": "job", "priority": "normal"});
+    let (_, said) = server.post("/api/v1/messages", &body).await.expect("the server answers");
+    let task = said["task_id"].as_str().expect("a task").to_owned();
+    let why = eventually("the queue says why it waits", async || {
+        let (_, queue) = server.get("/api/v1/queue").await;
+        let waiting = queue["waiting"].as_array().cloned().unwrap_or_default();
+        let own = waiting.into_iter().find(|waiting| waiting["task_id"] == task.as_str())?;
+        own["why"].as_str().filter(|why| why.contains("model failed")).map(str::to_owned)
+    })
+    .await;
+    assert!(why.contains("tried again when the model answers, or at 20"), "{why}");
+    is_well.store(true, Ordering::SeqCst);
+    let said = ask(&server, "are you there?").await;
+    assert_eq!(said["answer"], "Here I am.", "{said}");
+    eventually("the task is answered", async || {
+        let (_, row) = server.get(&format!("/api/v1/tasks/{task}")).await;
+        (row["status"] == "completed").then_some(())
+    })
+    .await;
 }

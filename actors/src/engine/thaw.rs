@@ -6,7 +6,7 @@ use annie_core::{
     event::{Event, EventBody, NewEvent, ResumeCause, Scope},
     ids::{AgentId, ConversationId, Seq, UserId},
     ports::{Store, StoreError},
-    turn::{Conversation, STATE_VERSION, Turn},
+    turn::{Conversation, Deferral, STATE_VERSION, Turn},
 };
 
 use super::{Engine, EngineState, record};
@@ -77,13 +77,13 @@ fn tell_scheduler(state: &EngineState) {
     for task in &state.conv.finished {
         tell(SchedulerMsg::Ended { task: *task });
     }
-    let turns = state.conv.turns.iter().map(|t| (t.task, t.suspended, t.deferral.until, t.inbound.priority));
+    let turns = state.conv.turns.iter().map(|t| (t.task, t.suspended, Some(t.deferral), t.inbound.priority));
     let inbox = state.conv.inbox.iter().map(|p| (p.task, p.held, None, p.inbound.priority));
-    for (task, held, until, priority) in turns.chain(inbox) {
+    for (task, held, deferral, priority) in turns.chain(inbox) {
         tell(SchedulerMsg::Hold { task, held });
         tell(SchedulerMsg::Reprioritise { task, priority });
-        if let Some(until) = until {
-            tell(SchedulerMsg::Defer { task, until });
+        if let Some(Deferral { until: Some(until), after_failure, .. }) = deferral {
+            tell(SchedulerMsg::Defer { task, until, after_failure });
         }
     }
 }

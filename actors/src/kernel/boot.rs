@@ -278,6 +278,7 @@ fn scheduler(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
         leases: wiring.leases.clone(),
         records: wiring.store.clone(),
         me: wiring.scheduler.clone(),
+        conversations: wiring.conversations.clone(),
         backends: backends.iter().map(|name| wiring.scheduler.sibling(backend_path(name))).collect(),
     })
 }

@@ -50,6 +50,10 @@ pub(super) struct Entry {
     pub is_held: bool,
     /// No further round before this.
     pub until: Option<Micros>,
+    /// That is so because its model failed.
+    pub has_failed: bool,
+    /// The backend on which its last round began.
+    pub ran_on: Option<usize>,
     /// Open tasks that it waits for, and such as may be.
     pub after: BTreeSet<TaskId>,
     /// A round was granted, and none asked for since.
@@ -102,6 +106,8 @@ pub(super) struct Desk {
     /// Who waits for the end of a task.
     dependants: HashMap<TaskId, Vec<TaskId>>,
     pub deferred: BTreeSet<(Micros, TaskId)>,
+    /// Those of them whose model failed, and such as have gone on or ended since.
+    pub failed: BTreeSet<TaskId>,
     /// What every backend took when it was last looked at.
     pub usable: Vec<Usable>,
     /// When a task of class HIGH was last given a round, by backend.
@@ -137,6 +143,7 @@ impl Desk {
             asides: FixedMap::default(),
             dependants: HashMap::new(),
             deferred: BTreeSet::new(),
+            failed: BTreeSet::new(),
             ended: (VecDeque::new(), HashSet::new()),
             is_loaded: false,
             is_unsure: false,
@@ -195,6 +202,8 @@ impl Desk {
             tickets: Vec::new(),
             is_held: false,
             until,
+            has_failed: false,
+            ran_on: None,
             after,
             is_given: self.leases.is_out(task),
             is_task: true,
@@ -307,7 +316,7 @@ impl Desk {
         self.settle(task, now);
     }
 
-    pub fn defer(&mut self, task: TaskId, until: Micros, now: Micros) {
+    pub fn defer(&mut self, task: TaskId, until: Micros, after_failure: bool, now: Micros) {
         let Some(entry) = self.entries.get_mut(&task) else { return };
         if let Some(before) = entry.until.take() {
             self.deferred.remove(&(before, task));
@@ -315,6 +324,10 @@ impl Desk {
         if until > now {
             entry.until = Some(until);
             self.deferred.insert((until, task));
+        }
+        entry.has_failed = after_failure && until > now;
+        if entry.has_failed {
+            self.failed.insert(task);
         }
         self.settle(task, now);
     }
@@ -339,6 +352,7 @@ impl Desk {
             self.deferred.remove(&(until, task));
             if let Some(entry) = self.entries.get_mut(&task) {
                 entry.until = None;
+                entry.has_failed = false;
                 // Its wait begins when it may run.
                 entry.waiting.anchor = entry.waiting.anchor.max(until);
                 self.settle(task, now);
@@ -522,7 +536,7 @@ impl Desk {
 
     fn give(&mut self, n: usize, task: TaskId, ticket: Ticket, now: Micros) {
         if let Some(entry) = self.entries.get_mut(&task) {
-            entry.is_given = true;
+            (entry.is_given, entry.ran_on) = (true, Some(n));
             entry.waiting.rounds_done = entry.waiting.rounds_done.saturating_add(1);
             let (rounds_done, parks) = (entry.waiting.rounds_done, entry.waiting.parks);
             self.leases.mark(task, Mark { rounds_done, parks, back_at: None });

@@ -303,9 +303,9 @@ impl Leases {
         .flatten()
     }
 
-    /// Its endpoint was asked whether it is there.
-    pub(super) fn checked(&self, backend: usize, is_up: bool) {
-        self.with(backend, |post| {
+    /// Its endpoint was asked whether it is there; true if it was not before.
+    pub(super) fn checked(&self, backend: usize, is_up: bool) -> bool {
+        let is_back = self.with(backend, |post| {
             let is_back = is_up && post.is_unreachable;
             post.is_unreachable = !is_up;
             // An endpoint that was always there proves nothing about its calls, nor about a key that it refuses.
@@ -314,8 +314,10 @@ impl Leases {
             if is_back && !is_about_key {
                 post.health.reset();
             }
+            is_back
         });
         self.publish_up(backend);
+        is_back == Some(true)
     }
 
     /// What operators see of a backend.

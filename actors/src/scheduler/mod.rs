@@ -6,6 +6,7 @@
 //! next life again. Nothing polls: it acts on requests, returned permits, and one timer for what changes by itself.
 
 mod admit;
+mod answered;
 mod desk;
 mod gate;
 mod interface;
@@ -48,6 +49,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     backend::BackendMsg,
+    conversations::ConversationsMsg,
     observe::{Context, Handle, Named, Node, NodeError},
     tasks::{Tasks, caught},
 };
@@ -114,6 +116,8 @@ pub enum SchedulerMsg {
         task: TaskId,
         /// Until when.
         until: Micros,
+        /// Its model failed: it goes on as soon as that answers again, if this is sooner.
+        after_failure: bool,
     },
     /// A task has another class from now on.
     Reprioritise {
@@ -236,6 +240,8 @@ pub(crate) struct SchedulerArgs {
     pub leases: Arc<Leases>,
     pub records: Arc<dyn Records>,
     pub me: Handle<SchedulerMsg>,
+    /// Told which tasks may go on because their model answers again.
+    pub conversations: Handle<ConversationsMsg>,
     /// The actors of the backends, in the backends' order: told when one is to be looked after.
     pub backends: Vec<Handle<BackendMsg>>,
 }
@@ -329,7 +335,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         SchedulerMsg::Forget { task } => desk.leave(task, false, now),
         SchedulerMsg::Ended { task } => desk.leave(task, true, now),
         SchedulerMsg::Hold { task, held } => desk.hold(task, held, now),
-        SchedulerMsg::Defer { task, until } => desk.defer(task, until, now),
+        SchedulerMsg::Defer { task, until, after_failure } => desk.defer(task, until, after_failure, now),
         SchedulerMsg::Reprioritise { task, priority } => desk.reprioritise(task, priority, now),
         SchedulerMsg::Acquire { request, reply } => desk.ask(request, reply, now),
         SchedulerMsg::Released { backend, is_task, ran_ms, verdict } => {
@@ -337,6 +343,7 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             if verdict == Verdict::Fine && is_task {
                 desk.observe(backend, ran_ms);
                 let n = usize::from(backend.0);
+                answered::go_on(desk, n, &state.args.conversations);
                 if desk.leases.is_to_be_asked_again(n)
                     && let Some(backend) = state.args.backends.get(n)
                 {
@@ -354,7 +361,9 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
         }
         SchedulerMsg::BackendChecked { backend, up } => {
             if let Some(n) = desk.leases.find(&backend) {
-                desk.leases.checked(n, up);
+                if desk.leases.checked(n, up) {
+                    answered::go_on(desk, n, &state.args.conversations);
+                }
             }
         }
         SchedulerMsg::BackendDescribed { backend } => {

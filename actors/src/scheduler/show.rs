@@ -116,7 +116,13 @@ impl Desk {
             StandState::Between => "its skills or agents are at work".to_owned(),
             StandState::Held => "held back by its user".to_owned(),
             StandState::Delayed => {
-                let until = entry.until.map(|until| format!("starts at {until} at the earliest"));
+                let until = entry.until.map(|until| {
+                    if entry.has_failed {
+                        format!("its model failed; it is tried again when the model answers, or at {until}")
+                    } else {
+                        format!("starts at {until} at the earliest")
+                    }
+                });
                 until.unwrap_or_else(|| {
                     let after: Vec<String> = entry.after.iter().map(ToString::to_string).collect();
                     format!("waits for the end of {}", after.join(", "))

@@ -510,6 +510,9 @@ pub enum EventBody {
         until: Micros,
         /// Why.
         reason: String,
+        /// Its model failed: it goes on as soon as that answers again, if this is sooner.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        after_failure: bool,
     },
     /// The turn failed and is tried in another way.
     Retried {

@@ -41,11 +41,11 @@ async fn a_task_that_is_put_off_starts_when_its_time_has_come_and_ages_from_then
     assert!(world.waits(&mut round).await);
     world.pass_ms(150).await;
     let permit = world.granted(&mut round).await;
-    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now().plus_ms(5_000) });
+    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now().plus_ms(5_000), after_failure: false });
     permit.give_back(10, Verdict::Fine);
     let mut second = world.ask(1, NORMAL, &[]).await;
     assert!(world.waits(&mut second).await);
-    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now() });
+    world.tell(SchedulerMsg::Defer { task: task(1), until: world.now(), after_failure: false });
     world.granted(&mut second).await;
 }
 

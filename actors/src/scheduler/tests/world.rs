@@ -161,6 +161,7 @@ impl Parts {
             leases: leases.clone(),
             records: self.table.clone(),
             me: scheduler.clone(),
+            conversations: system.handle(&Path::parse("/conversations")),
             backends: self.backends.iter().map(|(facts, _)| system.handle(&endpoint(&facts.name))).collect(),
         };
         let tree = SupervisorArgs {

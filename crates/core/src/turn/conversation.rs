@@ -191,9 +191,12 @@ pub struct Deferral {
     pub count: u32,
     /// It is to be deferred.
     pub(super) is_due: bool,
-    /// Its user wants it to go on before that.
+    /// It was let go on before that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_lifted: bool,
+    /// Its model failed, and it goes on as soon as that answers again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_failure: bool,
 }
 
 /// How a task stands with its deadlines.

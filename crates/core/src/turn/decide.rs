@@ -220,11 +220,11 @@ impl Turn {
             return Some(self.main(body));
         }
         if self.deferral.is_due {
-            return Some(self.main(self.defer(now, "it failed, and later it may work")));
+            return Some(self.main(self.defer(now, "its model failed, and later it may work", true)));
         }
         if self.deferral.is_lifted {
-            let reason = "its user wants it to go on now".to_owned();
-            return Some(self.main(EventBody::Deferred { until: now.at, reason }));
+            let reason = "it was let go on before its time".to_owned();
+            return Some(self.main(EventBody::Deferred { until: now.at, reason, after_failure: false }));
         }
         // A turn that is being given up starts nobody, and neither does one that is held back.
         let starts_nobody = self.suspended
@@ -258,8 +258,9 @@ impl Turn {
         )
     }
 
-    fn defer(&self, now: Now, reason: &str) -> EventBody {
-        EventBody::Deferred { until: now.at.later_ms(self.limits.defer_ms), reason: reason.to_owned() }
+    fn defer(&self, now: Now, reason: &str, after_failure: bool) -> EventBody {
+        let until = now.at.later_ms(self.limits.defer_ms);
+        EventBody::Deferred { until, reason: reason.to_owned(), after_failure }
     }
 
     /// Its hard deadline has passed (S3 5.3.5).
@@ -272,7 +273,7 @@ impl Turn {
         }
         let class = self.inbound.priority;
         if matches!(class, Priority::Normal | Priority::Low) && self.deferral.count == 0 {
-            return Some(self.main(self.defer(now, "its time was up; it goes on later from where it is")));
+            return Some(self.main(self.defer(now, "its time was up; it goes on later from where it is", false)));
         }
         if let Some(agent) = self.end_agents(now, "The turn's time was up.") {
             return Some(agent);

@@ -93,9 +93,15 @@ impl Turn {
             EventBody::DeadlinePassed { hard: false, .. } => self.wrap_up(),
             EventBody::DeadlinePassed { hard: true, .. } => self.clock.hard_passed = true,
             EventBody::Deferred { until, .. } if self.deferral.until == Some(*until) => {}
-            EventBody::Deferred { until, .. } => {
+            EventBody::Deferred { until, after_failure, .. } => {
                 let count = self.deferral.count.saturating_add(u32::from(*until > at));
-                self.deferral = Deferral { until: Some(*until), count, is_due: false, is_lifted: false };
+                self.deferral = Deferral {
+                    until: Some(*until),
+                    count,
+                    is_due: false,
+                    is_lifted: false,
+                    after_failure: *after_failure,
+                };
                 self.clock = Clock::starting(*until);
                 self.aside = true;
             }

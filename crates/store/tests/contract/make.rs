@@ -136,7 +136,7 @@ pub fn reprioritised(task: TaskId, priority: Priority, at: i64) -> NewEvent {
 }
 
 pub fn deferred(task: TaskId, until: i64, at: i64) -> NewEvent {
-    event(task, at, EventBody::Deferred { until: Micros(until), reason: "deadline".to_owned() })
+    event(task, at, EventBody::Deferred { until: Micros(until), reason: "deadline".to_owned(), after_failure: false })
 }
 
 pub fn cancelled(task: TaskId, at: i64) -> NewEvent {
