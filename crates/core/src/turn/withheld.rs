@@ -51,7 +51,7 @@ mod tests {
             ("[TOOL_CALLS][{\"name\": \"x\"}]", ""),
             ("<result-a command=\"x\">ok</result-a>\nDone.", ""),
             ("The <result> was 3.", "The <result> was 3."),
-            ("```html\n<tools>\n```\nDone.", "```html\n<tools>\n```\nDone."),
+            ("So:\n```html\n<tools>\n```\nDone.", "So:\n```html\n<tools>\n```\nDone."),
             ("Models write `<tool_call>` first.", "Models write `<tool_call>` first."),
         ] {
             for size in 1..9 {
