@@ -360,10 +360,10 @@ fn act(ctx: &Context<Scheduler>, state: &mut SchedulerState, msg: SchedulerMsg, 
             let _ = reply.send(desk.leases.release_gate(backend_of(desk, &backend), &holder, now));
         }
         SchedulerMsg::BackendChecked { backend, up } => {
-            if let Some(n) = desk.leases.find(&backend) {
-                if desk.leases.checked(n, up) {
-                    answered::go_on(desk, n, &state.args.conversations);
-                }
+            if let Some(n) = desk.leases.find(&backend)
+                && desk.leases.checked(n, up)
+            {
+                answered::go_on(desk, n, &state.args.conversations);
             }
         }
         SchedulerMsg::BackendDescribed { backend } => {
