@@ -17,7 +17,8 @@ use annie_core::{
     ports::{Env, Model, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
-use annie_llm::{CommandConfig, CommandModel, LlmError, OfflinePlanner, OpenAiModel};
+use annie_llm::{CommandConfig, CommandModel, LlmError, OpenAiModel};
+use annie_planner::OfflinePlanner;
 use annie_skillkit::{FileCatalog, Runner, RunnerParts};
 use annie_store::{FolderLock, PostgresStore, SqliteStore};
 pub(crate) use mark::Mark;

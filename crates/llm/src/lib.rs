@@ -1,5 +1,5 @@
-//! Model backends behind core's Model port: one client for every OpenAI-compatible server, programs that work by
-//! themselves, and the offline planner that stands in when no model is configured.
+//! Model backends behind core's Model port: one client with a wire per protocol (OpenAI Chat Completions, Anthropic
+//! Messages), and programs that work by themselves.
 //!
 //! This package is the only one that knows what a completion looks like on the wire. The kernel sees
 //! [`annie_core::ports::Model`] and typed failures.
@@ -8,7 +8,6 @@ mod client;
 mod command;
 mod config;
 mod error;
-pub mod offline;
 mod repair;
 mod secret;
 mod server_facts;
@@ -22,6 +21,5 @@ pub use command::{
 };
 pub use config::{ModelConfig, Price, Profile};
 pub use error::LlmError;
-pub use offline::OfflinePlanner;
 pub use secret::Secret;
 pub use transport::http_client;

@@ -13,7 +13,7 @@ fn read(text: &str) -> String {
     resolve(text, now()).map_or_else(|_| "?".to_owned(), |when| when.to_string())
 }
 
-/// The offline planner finds these words and hands them over as they are (`crates/llm/src/offline/dates.rs`).
+/// The offline planner finds these words and hands them over as they are (`crates/planner/src/dates.rs`).
 #[test]
 fn every_word_that_the_planner_hands_over_is_understood() {
     let days = ["mon", "tue", "tues", "wed", "weds", "thu", "thur", "thurs", "fri", "sat", "sun", "sept 3", "3 sep"];

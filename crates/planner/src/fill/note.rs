@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Filled, Filler, memory::refers_back, words::as_title};
-use crate::offline::text::{Mark, capitalised, unquoted};
+use crate::text::{Mark, capitalised, unquoted};
 
 const TITLE: [&str; 4] = ["title", "name", "note", "path"];
 const CONTENT: [&str; 5] = ["content", "text", "body", "append", "note"];

@@ -6,7 +6,7 @@ use std::ops::Range;
 use annie_core::calendar::WEEKDAYS;
 
 use super::{Filled, Filler};
-use crate::offline::{
+use crate::{
     choose::reads,
     dates, fallback,
     pattern::number,
@@ -15,7 +15,7 @@ use crate::offline::{
 };
 
 /// Words that make the rest conditional, wherever they stand.
-pub(in crate::offline) const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "provided", "assuming"];
+pub(crate) const CONDITIONS: [&str; 5] = ["if", "unless", "whenever", "provided", "assuming"];
 /// Words that wait for something, in front of a title or behind an order.
 const EVENTS: [&str; 7] = ["when", "once", "after", "before", "while", "until", "till"];
 /// Words behind which `if` is a part of what is to be done: `check if the door is locked`.

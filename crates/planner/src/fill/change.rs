@@ -7,7 +7,7 @@ use super::{
     task::{DUE, STATUS, TAGS, TITLE},
     words::{as_title, level},
 };
-use crate::offline::{
+use crate::{
     choose::reads,
     dates, fallback,
     text::{Mark, shortened, unquoted},
@@ -199,7 +199,7 @@ impl Filler<'_> {
         let words = self.words();
         let leads = |at: &usize| self.is(*at, &["to", "as"]) || words[*at].mark == Mark::Colon;
         // The task's own words may hold a `to`; behind its number or noun there is none left.
-        let numbered = words.get(rest.start).is_some_and(|w| crate::offline::pattern::number(&w.lower).is_some());
+        let numbered = words.get(rest.start).is_some_and(|w| crate::pattern::number(&w.lower).is_some());
         let named = rest.start > 0 && self.is(rest.start - 1, &["task", "todo", "reminder"]);
         let noun = rest.clone().find(|at| !numbered && !named && self.is(*at, &["task", "todo", "reminder"]));
         let Some(at) = (noun.unwrap_or(rest.start)..rest.end).find(leads).filter(|at| at + 1 < rest.end) else {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Filled, Filler};
-use crate::offline::{
+use crate::{
     calendar, fallback,
     text::{Mark, capitalised, unquoted},
 };

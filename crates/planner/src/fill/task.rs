@@ -8,7 +8,7 @@ use super::{
     Call, Filled, Filler,
     words::{as_title, level},
 };
-use crate::offline::{
+use crate::{
     pattern::number,
     text::{Mark, shortened, unquoted},
 };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use annie_core::skill::{ArgKind, ArgSpec};
 
 use super::{Call, Filled, Filler, words::as_title};
-use crate::offline::{pattern::number, text::unquoted};
+use crate::{pattern::number, text::unquoted};
 
 impl<'a> Filler<'a> {
     /// The arguments of a skill that is known only by its synopsis.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use annie_core::{calendar::NUMBERS, skill::ArgKind};
 
 use super::{Call, Filler};
-use crate::offline::{
+use crate::{
     dates,
     pattern::number,
     text::{Mark, Word, capitalised, unquoted},
