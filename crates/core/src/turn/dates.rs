@@ -10,7 +10,6 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::numbers::stands_in;
 use crate::{
     calendar::{MONTHS, NUMBERS as NUMBER_WORDS, PARTS_OF_DAY, UNITS, WEEKDAYS},
     outcome::floor_char_boundary,
@@ -313,6 +312,25 @@ static MEANINGS: LazyLock<HashMap<&'static str, Meaning>> = LazyLock::new(|| {
     all
 });
 
+/// What a word says of a number beside it.
+#[derive(Clone, Copy)]
+enum AroundNumber {
+    Numeral,
+    Before,
+    Article,
+}
+
+/// One look for each word: texts of many kilobytes are read at every event.
+static AROUND_NUMBERS: LazyLock<HashMap<&'static str, AroundNumber>> = LazyLock::new(|| {
+    let written = NUMBER_WORDS.iter().copied().chain(NUMBERS_TOO.split_whitespace());
+    let before = BEFORE_NUMBER.split_whitespace();
+    written
+        .map(|word| (word, AroundNumber::Numeral))
+        .chain(before.map(|word| (word, AroundNumber::Before)))
+        .chain(ARTICLES.split_whitespace().map(|word| (word, AroundNumber::Article)))
+        .collect()
+});
+
 /// What a text names of dates.
 #[derive(Default)]
 struct Read {
@@ -353,9 +371,13 @@ fn read(text: &str) -> Read {
         let is_number = word.len() <= 2 && word.parse::<u8>().is_ok();
         let is_time = std::mem::replace(&mut is_behind_number, is_number)
             && (TIMES.contains(&word) || UNITS.iter().any(|names| names.contains(&word)));
-        let is_numeral = is_number || NUMBER_WORDS.contains(&word) || stands_in(NUMBERS_TOO, word);
-        let is_led = awaits_number && is_numeral;
-        awaits_number = stands_in(BEFORE_NUMBER, word) || (awaits_number && stands_in(ARTICLES, word));
+        let around = AROUND_NUMBERS.get(word);
+        let is_led = awaits_number && (is_number || matches!(around, Some(AroundNumber::Numeral)));
+        awaits_number = match around {
+            Some(AroundNumber::Before) => true,
+            Some(AroundNumber::Article) => awaits_number,
+            _ => false,
+        };
         let named = match MEANINGS.get(word) {
             Some(Meaning::Named(day)) => {
                 // Names of months are alike in many languages.
@@ -453,12 +475,14 @@ fn is_in_numbers(word: &str) -> bool {
     let plus = word.starts_with('+');
     let word = word.trim_start_matches('+');
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return false;
+    }
     let (number, rest) = word.split_at(digits);
     let is_unit = UNITS.iter().any(|names| names.contains(&rest));
     let parts = word.split(|c: char| !c.is_ascii_digit()).map(str::len);
     let is_joined = rest.starts_with(['.', '/', ':', '-']) && parts.clone().all(|len| matches!(len, 0 | 1 | 2 | 4));
     match number.len() {
-        0 => false,
         1 | 2 if is_joined || matches!(rest, "am" | "pm" | "st" | "nd" | "rd" | "th") => true,
         4 if is_joined => parts.count() == 3,
         1..=3 if is_unit => true,
