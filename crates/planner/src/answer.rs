@@ -80,16 +80,27 @@ pub(super) fn is_failure(result: &str) -> bool {
     ["[error_", "[unknown]", "[not run]", "[blocked]", "Error:"].iter().any(|start| result.starts_with(start))
 }
 
-/// Where the kernel's words to a model begin that say what to write.
-const FOR_MODELS: [&str; 4] = ["Write this block:", "Write it as", "```", "Call: "];
+/// How the kernel's words to a model begin that say what to write. They begin a sentence: a user's own words may hold them.
+const FOR_MODELS: [&str; 4] = ["Write this block:", "```", "Call: ", "Call (with "];
+
+/// The text before the first of the kernel's words to a model.
+fn before_words_to_models(text: &str) -> &str {
+    let begins = |at: &usize| {
+        let before = text[..*at].trim_end();
+        before.len() < *at && before.ends_with(['.', '!', '?', ':', ')'])
+            || before.is_empty()
+            || text[..*at].ends_with('\n')
+    };
+    let ends = FOR_MODELS.iter().filter_map(|mark| text.match_indices(mark).map(|(at, _)| at).find(begins));
+    &text[..ends.min().unwrap_or(text.len())]
+}
 
 /// A failure without its tag and its machine words.
 pub(super) fn reason(result: &str) -> String {
     let unknown = result.starts_with("[unknown]");
     let text = result.strip_prefix('[').and_then(|r| r.split_once(']')).map_or(result, |(_, rest)| rest);
     // What a model is to write instead is nothing for people, and a block of commands in an answer would be run.
-    let text = FOR_MODELS.iter().fold(text, |text, mark| text.split(mark).next().unwrap_or(text));
-    let text = text.trim().trim_start_matches("Error:").trim();
+    let text = before_words_to_models(text).trim().trim_start_matches("Error:").trim();
     let told: Vec<&str> = text
         .lines()
         .take_while(|line| {
@@ -351,6 +362,9 @@ mod tests {
             reason("[unknown] The mail may be out."),
             "it is not known whether it happened (The mail may be out.)"
         );
+        assert_eq!(reason("[error_permanent] There is no note 'Call: mum'."), "There is no note 'Call: mum'.");
+        let corrected = "[error_permanent] id is missing. Call (with real values in place of …): {\"id\": …}";
+        assert_eq!(reason(corrected), "id is missing.");
         assert_eq!(reason("Error: missing required flag: --x\nUsage: a.b --x TEXT"), "missing required value: “x”");
         assert_eq!(reason("Error: --min_size=3 is refused -- try 4"), "“min size”=3 is refused -- try 4");
         let undated = "Error: the user named no date, and not \"x\". Nothing was done. Write this block:\n```cmd\ntasks.create --title a\n```";

@@ -228,6 +228,12 @@ impl<'a> Goal<'a> {
             Some(Step::Find { call, .. }) if is_failure(result) => {
                 self.told.push((false, format!("{} could not be looked up: {}", call.skill, reason(result))));
             }
+            Some(Step::Find { query, call, .. }) if is_over(result, &query) && !reopens(&call) => {
+                let ended = with_words(result, &query);
+                let ended: Vec<&str> = ended.lines().filter(|line| !numbers(line).is_empty()).collect();
+                let ended = ended.join("\n");
+                self.told.push((false, format!("no open task matches “{query}”; these have ended:\n\n{ended}")));
+            }
             Some(Step::Find { query, id_flag, mut call }) => match numbers(&with_words(result, &query)).as_slice() {
                 [number] => {
                     call.args.insert(0, (id_flag, (*number).into()));
@@ -294,14 +300,33 @@ impl<'a> Goal<'a> {
 }
 
 /// The question before a deletion, from the lines of the tasks that were looked up.
+/// Whether a search found only tasks that have ended, by the words with which `tasks.search` says so.
+fn is_over(result: &str, query: &str) -> bool {
+    result.starts_with("No open tasks found") && !numbers(&with_words(result, query)).is_empty()
+}
+
+/// Whether a call opens a task again.
+fn reopens(call: &Call) -> bool {
+    let opens = |value: &Value| value.as_str().is_some_and(|status| ["todo", "in_progress"].contains(&status));
+    call.args.iter().any(|(flag, value)| flag == "status" && opens(value))
+}
+
+/// A task as a question names it: without its priority and tags, and with the word that says that it has ended.
+fn as_asked(line: &str) -> String {
+    let (name, rest) = line.split_once(", priority ").unwrap_or((line, ""));
+    let ended =
+        rest.split(" [").next().unwrap_or_default().split(", ").find(|word| ["done", "cancelled"].contains(word));
+    ended.map_or_else(|| name.to_owned(), |ended| format!("{name} ({ended})"))
+}
+
 fn confirmation(call: &Call, result: &str) -> (bool, String) {
     let by_words = call.skill.ends_with(".search");
     let query = call.args.first().and_then(|(_, value)| value.as_str()).unwrap_or_default();
     let result = if by_words { with_words(result, query) } else { result.to_owned() };
     let result = result.strip_prefix("[partial]").unwrap_or(&result);
     let lines: Vec<&str> = result.lines().map(|l| l.trim_start().trim_start_matches("- ")).collect();
-    let found: Vec<(u64, &str)> =
-        lines.iter().filter_map(|line| Some((*numbers(line).first()?, line.split(", priority ").next()?))).collect();
+    let found: Vec<(u64, String)> =
+        lines.iter().filter_map(|line| Some((*numbers(line).first()?, as_asked(line)))).collect();
     match found.as_slice() {
         [] if by_words => (false, format!("nothing matches “{query}”")),
         [] => (false, "there is no such task".to_owned()),
@@ -311,7 +336,7 @@ fn confirmation(call: &Call, result: &str) -> (bool, String) {
             (false, format!("several match “{query}”, say “delete task” and the number of the one you mean:\n\n{list}"))
         }
         found => {
-            let tasks: Vec<&str> = found.iter().map(|(_, line)| *line).collect();
+            let tasks: Vec<&str> = found.iter().map(|(_, line)| line.as_str()).collect();
             let ids: Vec<u64> = found.iter().map(|(n, _)| *n).collect();
             (true, refer::question(&tasks, &ids))
         }

@@ -153,16 +153,25 @@ fn bare(reply: &str, is_skill: &dyn Fn(&str) -> bool) -> Option<String> {
 
 /// A reply without what its model thought aloud. An end without a beginning ends what began before the reply.
 fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
-    const TAGS: [&str; 5] = ["think", "thinking", "thought", "reasoning", "reflection"];
-    if !reply.contains('<') {
+    /// In small letters, as the reply is looked at.
+    const TAGS: [(&str, &str); 8] = [
+        ("<think>", "</think>"),
+        ("<thinking>", "</thinking>"),
+        ("<thought>", "</thought>"),
+        ("<reasoning>", "</reasoning>"),
+        ("<reflection>", "</reflection>"),
+        ("<seed:think>", "</seed:think>"),
+        ("[think]", "[/think]"),
+        ("\u{25c1}think\u{25b7}", "\u{25c1}/think\u{25b7}"),
+    ];
+    if !reply.contains(['<', '[', '\u{25c1}']) {
         return reply.into();
     }
     let mut text = reply.to_owned();
-    for tag in TAGS {
-        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+    for (open, close) in TAGS {
         let lower = text.to_ascii_lowercase();
         let next = |word: &str, at: usize| lower[at..].find(word).map(|found| at + found);
-        let (mut from, mut to) = (next(&open, 0), next(&close, 0));
+        let (mut from, mut to) = (next(open, 0), next(close, 0));
         if from.is_none() && to.is_none() {
             continue;
         }
@@ -184,9 +193,9 @@ fn without_thinking(reply: &str) -> std::borrow::Cow<'_, str> {
             }
             at = to.map_or(text.len(), |end| end + close.len());
             if from.is_some_and(|begin| begin < at) {
-                from = next(&open, at);
+                from = next(open, at);
             }
-            to = next(&close, at);
+            to = next(close, at);
         }
         text = kept;
     }

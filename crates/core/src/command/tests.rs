@@ -161,6 +161,9 @@ fn commands_of_other_blocks_and_bare_lines_count_where_every_line_is_one() {
         ("```cmd\nx.y\n```\n</think>\n```cmd\na.b\n```\n<think>```cmd\nx.y\n```", &["a.b"]),
         ("Well.\n<think>hm</think>\na.b", &[]),
         ("<think>hm</think>\na.b", &["a.b"]),
+        ("[THINK]\n```cmd\na.b --x wrong\n```\n[/THINK]\n```cmd\na.b\n```", &["a.b"]),
+        ("Hm. <seed:think>maybe\n```cmd\na.b\n```", &[]),
+        ("\u{25c1}think\u{25b7}\n```cmd\na.b --x wrong\n```\n\u{25c1}/think\u{25b7}\n```cmd\na.b\n```", &["a.b"]),
     ];
     for (reply, want) in table {
         let found: Vec<String> =

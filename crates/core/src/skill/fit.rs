@@ -203,7 +203,8 @@ impl ArgSpec {
             (ArgKind::Bool, Value::String(text)) => self.parse_text(text)?,
             (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(0.0) => Value::Bool(false),
             (ArgKind::Bool, Value::Number(n)) if n.as_f64() == Some(1.0) => Value::Bool(true),
-            (ArgKind::Text | ArgKind::Date, Value::Number(_) | Value::Bool(_)) => value.to_string().into(),
+            // True is what a flag without a value becomes, and no text.
+            (ArgKind::Text | ArgKind::Date, Value::Number(_)) => value.to_string().into(),
             (ArgKind::Choice(words), Value::String(text)) => choice(words, text),
             (ArgKind::List, Value::String(text)) => self.parse_text(text)?,
             (ArgKind::List, Value::Number(_)) => json!([value.to_string()]),

@@ -35,7 +35,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// How long a stream may take to close after its last event, in milliseconds. A connection that is closed properly is
 /// used again.
 const CLOSE_MS_MAX: u64 = 100;
-/// How long the rest of a stream may take after the reason to stop, in milliseconds: its usage comes then.
+/// How long a stream may be silent after the reason to stop, in milliseconds: its usage comes then. Gateways that repeat a
+/// reason in every event send text behind it.
 const REST_MS_MAX: u64 = 2_000;
 
 /// Reads events into the assembler until the reply is whole or the stream ends. What the connection does behind a whole
@@ -65,7 +66,7 @@ pub(super) async fn events(
         started.store(assembler.started(), Ordering::Relaxed);
         if assembler.is_done() {
             end_by = Some(Instant::now() + Duration::from_millis(CLOSE_MS_MAX));
-        } else if end_by.is_none() && assembler.is_whole() {
+        } else if assembler.is_whole() {
             end_by = Some(Instant::now() + Duration::from_millis(REST_MS_MAX));
         }
     }

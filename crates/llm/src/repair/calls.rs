@@ -70,8 +70,14 @@ const QUOTING: [&str; 14] = [
 /// Beginnings of calls that carry their name in them.
 const OPENINGS: [&str; 3] = [ANNOUNCED, "<function=", "<invoke"];
 const ANNOUNCED: &str = "[Calling tool";
-/// Where a block of commands begins.
-const BLOCK: &str = "```cmd\n";
+/// The language of a block of commands.
+pub(super) const BLOCK: &str = "cmd";
+
+/// The bytes of the line that opens a block of commands, with its end. Blanks around the language do not matter.
+fn block_opening(text: &str) -> Option<usize> {
+    let (language, _) = text.strip_prefix("```")?.split_once('\n')?;
+    (language.trim() == BLOCK).then_some("```".len() + language.len() + 1)
+}
 
 /// Whether a text may become a call that begins with a tag, as far as it goes.
 pub(super) fn may_begin_with_tag(text: &str) -> bool {
@@ -141,8 +147,8 @@ impl<'a> Reader<'a> {
         }
         if let Some(tag) = TAGS.iter().find(|tag| self.rest.starts_with(**tag)) {
             self.skip(tag.len());
-        } else if self.rest.starts_with(BLOCK) && self.names.takes_blocks() {
-            self.block()?;
+        } else if let Some(opening) = block_opening(self.rest).filter(|_| self.names.takes_blocks()) {
+            self.block(opening)?;
         } else if let Some(behind) = self.rest.strip_prefix("```") {
             self.rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
         } else if self.rest.starts_with(ANNOUNCED) {
@@ -200,10 +206,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A block in which every line is a command with nothing but flags: loose words need the skill's own list of arguments.
-    fn block(&mut self) -> Option<()> {
-        let body = &self.rest[BLOCK.len()..];
+    fn block(&mut self, opening: usize) -> Option<()> {
+        let body = &self.rest[opening..];
         let end = body.find("\n```").map_or(body.len(), |at| at + "\n```".len());
-        let block = &self.rest[..BLOCK.len() + end];
+        let block = &self.rest[..opening + end];
         for line in command::extract(block) {
             let parsed = command::parse(&line.ok()?).ok()?;
             if parsed.help || !parsed.positional.is_empty() {
@@ -212,7 +218,7 @@ impl<'a> Reader<'a> {
             let flags =
                 parsed.flags.into_iter().map(|(flag, value)| (flag, value.map_or(Value::Bool(true), Value::String)));
             let assigned = parsed.assigned.into_iter().map(|(flag, value)| (flag, Value::String(value)));
-            self.push(&parsed.name, Value::Object(flags.chain(assigned).collect()))?;
+            self.push(&parsed.name, Value::Object(every_value(flags.chain(assigned))))?;
         }
         self.skip(block.len());
         Some(())
@@ -333,6 +339,22 @@ pub(super) fn may_stand_before_calls(text: &str) -> bool {
     let lower = text.to_lowercase();
     let is_quoting = text.ends_with('?') || QUOTING.iter().any(|word| lower.contains(word));
     !text.contains('\n') && text.chars().count() <= PROSE_CHARS_MAX && !is_quoting
+}
+
+/// The values of flags by their names. A flag that is given more than once has a list: nothing of it is lost, and where the
+/// skill takes one value the kernel refuses the list.
+fn every_value(flags: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
+    let mut values = Map::new();
+    for (flag, value) in flags {
+        match values.get_mut(&flag) {
+            None => {
+                values.insert(flag, value);
+            }
+            Some(Value::Array(list)) => list.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+        }
+    }
+    values
 }
 
 /// The name that a text begins with.

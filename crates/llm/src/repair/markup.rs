@@ -148,6 +148,8 @@ pub(super) struct Markup {
     pub ended_unbegun: bool,
     /// Text was held back as thinking, and was none.
     pub held_in_vain: bool,
+    /// A beginning of thinking without an end stands in the text: what follows it may be thinking.
+    pub has_open_thinking: bool,
 }
 
 impl Markup {
@@ -172,6 +174,7 @@ impl Markup {
             took_tokens: false,
             ended_unbegun: false,
             held_in_vain: false,
+            has_open_thinking: false,
         }
     }
 
@@ -190,8 +193,10 @@ impl Markup {
     /// `is_cut` if the reply did not come to its own end: what was held then is thinking whose end is missing.
     pub fn finish(&mut self, is_cut: bool, out: &mut Vec<Piece>) {
         while self.step(true, out) {}
-        while let Mode::Tag(tag) = std::mem::replace(&mut self.mode, Mode::Text) {
-            self.has_no_end(tag, is_cut, out);
+        while matches!(self.mode, Mode::Tag(_)) {
+            if let Mode::Tag(tag) = std::mem::replace(&mut self.mode, Mode::Text) {
+                self.has_no_end(tag, is_cut, out);
+            }
             while self.step(true, out) {}
         }
         self.took_tokens |= !self.tail.trim().is_empty();
@@ -217,6 +222,7 @@ impl Markup {
             return;
         }
         self.missing.push(tag.ends);
+        self.has_open_thinking = true;
         self.pending = tag.body;
         self.at = 0;
         self.place = tag.place;

@@ -86,12 +86,13 @@ impl<'a> ReplyText<'a> {
         }
     }
 
-    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are parsed out of the text only if it did
-    /// and `has_calls` is false: the reply has none of its own.
+    /// The whole text. `is_cut` if the reply did not come to its own end. Calls are parsed out of the text only if it did,
+    /// `has_calls` is false (the reply has none of its own), and no thinking in it lacks its end.
     pub fn finish(mut self, has_calls: bool, is_cut: bool) -> Whole {
-        let may_parse = !has_calls && !is_cut;
         let mut pieces = Vec::new();
         self.markup.finish(is_cut, &mut pieces);
+        // A call behind thinking that never ended may be a mere thought.
+        let may_parse = !has_calls && !is_cut && !self.markup.has_open_thinking;
         self.take(pieces);
         let Markup { ended_unbegun, held_in_vain, .. } = self.markup;
         let mut whole = Whole { ended_unbegun, held_in_vain, ..Whole::default() };

@@ -78,6 +78,18 @@ fn quoted_call_stays_text_and_is_shown() {
 }
 
 #[test]
+fn call_behind_thinking_that_never_ends_is_not_made() {
+    for opener in ["<think>", "[THINK]", "<seed:think>"] {
+        let call = "{\"name\":\"use_skill\",\"arguments\":{\"skill\":\"tasks.create\"}}";
+        let text = format!("Okay. {opener}Maybe I should add it.\n{call}");
+        let (_, _, whole, _) = read(&pieces(&text, &[9, 30]));
+        assert!(whole.calls.is_empty(), "{opener}: {whole:?}");
+        let (_, _, whole, _) = read(&pieces(call, &[9, 30]));
+        assert_eq!(whole.calls.len(), 1);
+    }
+}
+
+#[test]
 fn harmony_call_in_the_prose_of_another_model_is_not_made() {
     let call = "<|start|>assistant<|channel|>commentary to=functions.tasks.create<|message|>{\"title\":\"x\"}<|call|>";
     for text in [

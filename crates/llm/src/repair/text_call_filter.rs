@@ -10,8 +10,6 @@ use super::{
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// How much of what is held is looked at again with every character, in bytes.
 const LOOKED_AT_BYTES_MAX: usize = 256;
-/// The language of a block of commands.
-const BLOCK: &str = "cmd";
 /// What a fence around a call says of itself.
 const FENCES: [&str; 8] = ["", "json", "tool_call", "tool_calls", "tool_code", "tool", "function", "xml"];
 
@@ -156,10 +154,10 @@ fn may_be_call(text: &str, names: &Names) -> bool {
             let Some(fence) = text.strip_prefix("```") else { return "```".starts_with(text) };
             match fence.split_once('\n') {
                 None => {
-                    let is_block = names.takes_blocks() && BLOCK.starts_with(fence.trim_end());
+                    let is_block = names.takes_blocks() && calls::BLOCK.starts_with(fence.trim_end());
                     is_block || FENCES.iter().any(|name| name.starts_with(fence.trim_end()))
                 }
-                Some((name, body)) if name.trim() == BLOCK => {
+                Some((name, body)) if name.trim() == calls::BLOCK => {
                     names.takes_blocks() && command_may_begin(body.trim_start(), names)
                 }
                 Some((name, body)) => {

@@ -250,6 +250,27 @@ fn words_that_fit_several_tasks_or_none_change_nothing() {
 }
 
 #[test]
+fn task_that_has_ended_is_not_changed_by_its_words_and_a_question_says_that_it_has_ended() {
+    const ENDED: &str =
+        "No open tasks found matching 'milk', but these that have ended:\n\n- #3 Buy milk, priority medium, cancelled";
+    let ended = |skill: &str, line: &str| match skill {
+        "tasks.search" => ENDED.to_owned(),
+        _ => obliging(skill, line),
+    };
+    for said in ["move the milk task to Friday", "I finished the milk"] {
+        let mut world = World::new(SubAgentInterface::Cmd, ended);
+        let answer = world.turn(Mode::MultiAgent, said);
+        assert!(answer.contains("no open task matches “milk”") && answer.contains("#3 Buy milk"), "{said}: {answer}");
+        assert_eq!(world.ran, ["tasks.search --query milk"], "{said}");
+    }
+    let mut world = World::new(SubAgentInterface::Cmd, ended);
+    let answer = world.turn(Mode::MultiAgent, "delete the milk task");
+    assert!(answer.contains("#3 Buy milk (cancelled)"), "{answer}");
+    world.turn(Mode::MultiAgent, "yes");
+    assert_eq!(world.ran.last().map(String::as_str), Some("tasks.delete --id 3"));
+}
+
+#[test]
 fn letter_inside_another_word_names_no_task() {
     let taxes = |skill: &str, line: &str| match skill {
         "tasks.search" => "Found 1 open task:\n\n- #2 File taxes, priority medium".to_owned(),

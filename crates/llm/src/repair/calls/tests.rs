@@ -46,6 +46,7 @@ fn call_in_every_known_shape_is_found() {
         "```cmd\ntasks.create --title \"Buy milk\"\n```",
         "I will add it.\n```cmd\ntasks.create --title='Buy milk'",
         "```cmd\ntasks_create title=\"Buy milk\"\n```\n",
+        "``` cmd \r\ntasks_create title=\"Buy milk\"\r\n```\n",
     ] {
         assert_eq!(parsed(text), Some(wanted.clone()), "{text}");
     }
@@ -58,6 +59,12 @@ fn block_of_commands_is_several_calls_and_none_where_a_line_is_no_call_by_flags_
     for text in ["tasks.create Buy milk", "tasks.create --title a\nlaunch --now", "tasks.create --help", "dir"] {
         assert_eq!(parsed(&format!("```cmd\n{text}\n```")), None, "{text}");
     }
+}
+
+#[test]
+fn flag_that_is_given_twice_in_a_block_keeps_every_value() {
+    let calls = parsed("```cmd\ntasks.delete --id 1 --id 2 --id 3\n```").unwrap();
+    assert_eq!(calls[0].1, serde_json::json!({"id": ["1", "2", "3"]}), "the kernel refuses a list where one value is wanted");
 }
 
 #[test]

@@ -130,5 +130,8 @@ fn harmony_calls_are_found() {
         let (said, _, markup) = read(text, chars, false);
         assert_eq!(said, "");
         assert_eq!(markup.calls(), [("functions.get_skill".to_owned(), "{\"domain\":\"tasks\"}".to_owned())]);
+        // Its last token is the model's stop token, which servers take away.
+        let (said, _, markup) = read(text.trim_end_matches("<|call|>"), chars, false);
+        assert_eq!((said.as_str(), markup.calls().len()), ("", 1));
     }
 }

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use annie_core::ids::UserId;
+use annie_core::{ids::UserId, skill::ORIGIN_TAG};
 use cap_std::{ambient_authority, fs::Dir};
 use home::Home;
 use sha2::{Digest, Sha256};
@@ -28,6 +28,8 @@ use crate::{
     runner::{Tools, beside},
 };
 
+/// How many tags of a note are read: those that a note may have, and where its text came from.
+const TAGS_READ_MAX: usize = 2 * crate::text::TAGS_MAX;
 /// How many users' writers can work at the same time.
 const LOCKS: usize = 16;
 
@@ -110,8 +112,12 @@ fn tags_of(text: &str) -> Vec<String> {
         }
         _ => Vec::new(),
     };
-    // A head that somebody wrote by hand may hold what would not be taken from a flag.
-    crate::text::tags(&tags).unwrap_or_default()
+    // A head that was written by hand may hold what would not be taken from a flag: only that is left out.
+    let kept = |tag: &String| match tag.starts_with(ORIGIN_TAG) {
+        true => vec![tag.clone()],
+        false => crate::text::tags(std::slice::from_ref(tag)).unwrap_or_default(),
+    };
+    tags.iter().take(TAGS_READ_MAX).flat_map(kept).collect()
 }
 
 #[cfg(test)]
