@@ -10,7 +10,7 @@
 //! which has to outlive it.
 //!
 //! The program may end with any exit code, this process mirrors it. That the program never began, or which group it leads, is
-//! told over a pipe.
+//! told over a pipe. **open**: a program that kills this process before the group is told, in its first milliseconds, stays.
 
 use std::{
     io,

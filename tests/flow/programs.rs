@@ -320,7 +320,9 @@ async fn program_that_signals_its_process_group_leaves_nothing_and_its_end_is_to
 #[tokio::test]
 async fn program_that_kills_its_shim_ends_all_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
-    let script = "sleep 1000 & echo $$ $! > pids; kill -KILL $PPID; exec sleep 1000";
+    // The shim attends once it has told the group: its stdout is then no pipe any more.
+    let script = "while [ \"$(readlink /proc/$PPID/fd/1)\" != /dev/null ]; do :; done
+        sleep 1000 & echo $$ $! > pids; kill -KILL $PPID; exec sleep 1000";
     let error = run(folder.path(), script, "x", ProcessLimits::default()).await.expect_err("a signal");
     assert_eq!(error.kind, ModelErrorKind::Truncated, "{error}");
     let pids = std::fs::read_to_string(folder.path().join("pids")).expect("its process ids");
