@@ -64,7 +64,11 @@ fn block_of_commands_is_several_calls_and_none_where_a_line_is_no_call_by_flags_
 #[test]
 fn flag_that_is_given_twice_in_a_block_keeps_every_value() {
     let calls = parsed("```cmd\ntasks.delete --id 1 --id 2 --id 3\n```").unwrap();
-    assert_eq!(calls[0].1, serde_json::json!({"id": ["1", "2", "3"]}), "the kernel refuses a list where one value is wanted");
+    assert_eq!(
+        calls[0].1,
+        serde_json::json!({"id": ["1", "2", "3"]}),
+        "the kernel refuses a list where one value is wanted"
+    );
 }
 
 #[test]
