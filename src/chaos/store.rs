@@ -5,12 +5,13 @@ use std::{future::Future, sync::Arc};
 use annie_core::{
     breaker::BreakerRow,
     event::{Event, Scope},
-    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
+    ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, ConversationRow, Fut, IntentRow, Keys,
+        ApiKey, Append, AppendError, Appended, Before, Breakers, Claim, Claimed, ConversationRow, Fut, IntentRow, Keys,
         LetterFilter, LetterRow, Letters, LettersWaiting, Log, Memories, MemoryHit, MemoryQuery, MessageRow, NewMemory,
-        NewTodo, Notification, OperationRow, Operations, Outbox, OutboxRow, Records, Saved, Snapshot, Store,
-        StoreError, StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary, Todos,
+        NewTodo, NodeRow, Nodes, Notification, OpenConversation, OperationRow, Operations, Outbox, OutboxRow, Records,
+        Renewal, Saved, Snapshot, Store, StoreError, StoreErrorKind, TaskRow, Todo, TodoPatch, TodoQuery, TodoSummary,
+        Todos,
     },
     time::Micros,
 };
@@ -89,6 +90,20 @@ impl Log for ChaosStore {
         put_snapshot(conversation: ConversationId, epoch: Epoch, snapshot: Snapshot) -> ();
         open_conversations() -> Vec<(ConversationId, UserId)>;
         ping() -> ();
+    }
+}
+
+impl Nodes for ChaosStore {
+    passed_on! {
+        register_node(node: NodeId, incarnation: NodeIncarnation, lease_ms: u64) -> ();
+        renew_node(incarnation: NodeIncarnation, lease_ms: u64, may_end_others: bool) -> Renewal;
+        end_node(incarnation: NodeIncarnation) -> ();
+        nodes() -> Vec<NodeRow>;
+        open_for(by: NodeIncarnation, settled: bool) -> Vec<OpenConversation>;
+    }
+
+    fn claim_free(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Claimed, StoreError>> {
+        Box::pin(self.at("claim", self.inner.claim_free(conversation, by)))
     }
 }
 

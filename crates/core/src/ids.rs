@@ -99,7 +99,11 @@ id_type!(
     OperationId, "op", "operation"
 );
 id_type!(
-    /// Which life of a process is writing.
+    /// One of the processes that share a database: the same after a restart on the same data folder.
+    NodeId, "host", "node"
+);
+id_type!(
+    /// Which run of a process is writing.
     NodeIncarnation, "node", "node incarnation"
 );
 

@@ -18,6 +18,7 @@ macro_rules! files {
             ("work", include_str!(concat!("../../../migrations/", $database, "/0004_work.sql"))),
             ("stateless", include_str!(concat!("../../../migrations/", $database, "/0005_stateless.sql"))),
             ("ended views", include_str!(concat!("../../../migrations/", $database, "/0006_ended_views.sql"))),
+            ("nodes", include_str!(concat!("../../../migrations/", $database, "/0007_nodes.sql"))),
         ]
     };
 }

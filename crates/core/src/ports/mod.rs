@@ -3,6 +3,7 @@
 
 mod env;
 mod model;
+mod nodes;
 mod place;
 mod server_facts;
 mod skills;
@@ -13,6 +14,7 @@ use std::{future::Future, pin::Pin};
 
 pub use env::{Clock, Entropy, Env, FaultAction, Faults};
 pub use model::{Draft, DraftSink, Model};
+pub use nodes::{Claimed, NodeRow, Nodes, OpenConversation, Renewal};
 pub use place::{Before, NoPlace};
 pub use server_facts::{Origin, ServerFacts};
 pub use skills::{Catalog, OperationGrant, SkillCall, SkillRunner};

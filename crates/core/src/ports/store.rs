@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, Fut, Letters, Operations, Outbox};
+use super::{Before, Fut, Letters, Nodes, Operations, Outbox};
 use crate::{
     breaker::BreakerRow,
     event::{AnswerOutcome, Event, NewEvent, Priority, Scope},
@@ -133,7 +133,8 @@ pub trait Log: Send + Sync {
     /// Answers only after the commit, in the order of the appends. An error of the whole batch is repeated for each.
     fn commit(&self, batch: Vec<Append>) -> Fut<'_, Vec<Result<Appended, AppendError>>>;
 
-    /// Takes ownership: the epoch rises by one and every earlier owner's writes are refused from now on.
+    /// Takes ownership, whoever had it: the epoch rises by one and every earlier owner's writes are refused from now on.
+    /// [`Nodes::claim_free`] spares living owners.
     fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>>;
 
     /// Events after a place, oldest first, at most `limit`; empty for an unknown conversation or a wrong owner.
@@ -758,7 +759,7 @@ pub trait Memories: Send + Sync {
 }
 
 /// Everything that is kept.
-pub trait Store: Log + Records + Letters + Operations + Outbox + Breakers + Keys + Todos + Memories {
+pub trait Store: Log + Nodes + Records + Letters + Operations + Outbox + Breakers + Keys + Todos + Memories {
     /// `sqlite`, `memory` …
     fn name(&self) -> &'static str;
     /// Waits until another process may have stored something that wants doing: a message into an inbox. It is a hint: several
@@ -769,7 +770,7 @@ pub trait Store: Log + Records + Letters + Operations + Outbox + Breakers + Keys
         Box::pin(std::future::pending())
     }
 
-    /// Whether other processes may write to it.
+    /// Whether other processes may write to it. Then this one registers as a node and renews its lease ([`Nodes`]).
     fn is_shared(&self) -> bool {
         true
     }

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use annie_core::{
     breaker::BreakerRow,
     event::{Event, NewEvent},
-    ids::{ConversationId, Epoch, IntentId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
+    ids::{ConversationId, Epoch, IntentId, NodeId, NodeIncarnation, OperationId, OutboxId, Seq, TaskId, UserId},
     ports::{
-        ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, Notification, OperationRow, Snapshot,
-        TaskRow, TaskState, Todo,
+        ApiKey, ConversationRow, IntentRow, IntentState, LetterRow, Memory, NodeRow, Notification, OperationRow,
+        Snapshot, TaskRow, TaskState, Todo,
     },
     projection::{self, Change},
     time::Micros,
 };
 
+use super::nodes::DatabaseClock;
 use crate::admission::{Desk, Head, Needs, Planned, Received};
 
 /// A conversation and its log.
@@ -94,9 +95,24 @@ pub(super) struct Data {
     pub memory_intents: BTreeMap<(UserId, IntentId), (u64, bool)>,
     pub breakers: BTreeMap<String, BreakerRow>,
     pub keys: BTreeMap<String, ApiKey>,
+    pub nodes: BTreeMap<NodeId, NodeRow>,
+    pub clock: DatabaseClock,
 }
 
 impl Data {
+    /// Conversations with tasks that are not ended, the oldest first.
+    pub fn open(&self) -> Vec<(ConversationId, UserId)> {
+        let mut open: Vec<(Micros, ConversationId, UserId)> = Vec::new();
+        for task in self.tasks.values().filter(|t| !t.state.is_ended()) {
+            match open.iter_mut().find(|(_, id, _)| *id == task.conversation) {
+                Some(found) => found.0 = found.0.min(task.received_at),
+                None => open.push((task.received_at, task.conversation, task.user.clone())),
+            }
+        }
+        open.sort();
+        open.into_iter().map(|(_, id, user)| (id, user)).collect()
+    }
+
     /// The facts that a batch is judged by.
     pub fn desk(&self, needs: &Needs) -> Desk {
         let mut desk = Desk::default();

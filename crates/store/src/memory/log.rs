@@ -4,7 +4,6 @@ use annie_core::{
     event::{Event, Scope},
     ids::{ConversationId, Epoch, NodeIncarnation, Seq, UserId},
     ports::{Append, AppendError, Appended, Claim, Fut, Log, Snapshot, StoreError},
-    time::Micros,
 };
 
 use super::{MemoryStore, StorePoint, data::Data};
@@ -65,17 +64,7 @@ impl Log for MemoryStore {
     }
 
     fn open_conversations(&self) -> Fut<'_, Result<Vec<(ConversationId, UserId)>, StoreError>> {
-        Box::pin(self.read("open_conversations", |data| {
-            let mut open: Vec<(Micros, ConversationId, UserId)> = Vec::new();
-            for task in data.tasks.values().filter(|t| !t.state.is_ended()) {
-                match open.iter_mut().find(|(_, id, _)| *id == task.conversation) {
-                    Some(found) => found.0 = found.0.min(task.received_at),
-                    None => open.push((task.received_at, task.conversation, task.user.clone())),
-                }
-            }
-            open.sort();
-            open.into_iter().map(|(_, id, user)| (id, user)).collect()
-        }))
+        Box::pin(self.read("open_conversations", |data| data.open()))
     }
 
     fn ping(&self) -> Fut<'_, Result<(), StoreError>> {

@@ -5,6 +5,7 @@
 mod data;
 mod log;
 mod memories;
+mod nodes;
 mod outbox;
 mod plain;
 mod records;

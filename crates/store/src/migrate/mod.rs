@@ -103,6 +103,8 @@ const TABLES: &[Table] = &[
     Table { name: "memories", key: &["user_id", "number"] },
     Table { name: "memory_intents", key: &["user_id", "intent_id"] },
 ];
+/// Tables that are true of the processes on their own database only.
+const OWN_TABLES: &[&str] = &["nodes"];
 /// Columns that number rows for their own database only.
 const OWN_COLUMNS: &[(&str, &str)] = &[("memories", "id")];
 /// Tables whose numbers are never given again, so that the last one given is copied too.
@@ -295,7 +297,8 @@ async fn copy<F: Side, T: Side>(mut from: F, mut to: T, how: How<'_>) -> Result<
 
 /// Whether these are the tables that are copied: one more would be lost without a word.
 fn known(side: &str, tables: &BTreeSet<String>) -> Result<(), MigrateError> {
-    let known: BTreeSet<String> = TABLES.iter().map(|t| t.name.to_owned()).collect();
+    let copied = TABLES.iter().map(|t| t.name);
+    let known: BTreeSet<String> = copied.chain(OWN_TABLES.iter().copied()).map(str::to_owned).collect();
     let strange: Vec<&str> = known.symmetric_difference(tables).map(String::as_str).collect();
     if strange.is_empty() {
         return Ok(());

@@ -13,6 +13,7 @@ mod commit;
 mod connections;
 mod errors;
 mod memories;
+mod nodes;
 mod outbox;
 mod rebuild;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use annie_core::{
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
-    ports::{Append, Fut, Notification, Store, StoreError, StoreErrorKind},
+    ports::{Append, Fut, Notification, Renewal, Store, StoreError, StoreErrorKind},
     time::Micros,
 };
 use parking_lot::Mutex;
@@ -46,7 +47,7 @@ use crate::{
     PostgresAddress, PostgresOptions,
     admission::Head,
     migrations,
-    sql::{CLAIM, Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
+    sql::{Cell, Columns, Database, Recent, SqlStore, Verdict, cells_of, head_of},
 };
 
 /// How many prepared texts a connection keeps.
@@ -149,6 +150,9 @@ impl Database for Postgres {
     type Row = PgRow;
 
     const OUTBOX: &'static str = outbox::OUTBOX;
+    const FORGET_NODES: &'static str = nodes::FORGET;
+    const REGISTER_NODE: &'static str = nodes::REGISTER;
+    const END_NODE: &'static str = nodes::END;
     // The row is locked, not only read: who claims meanwhile waits, and whoever was claimed from is found out.
     const PUT_SNAPSHOT: &'static str = "INSERT INTO snapshots (conversation_id, seq, v, state) \
          SELECT id, $2, $3, $4 FROM (SELECT id FROM conversations WHERE id = $1 AND owner_epoch = $5 FOR SHARE) owned \
@@ -168,14 +172,28 @@ impl Database for Postgres {
         self.commit_batch(batch).await
     }
 
-    async fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Result<Option<Head>, StoreError> {
+    async fn claim(
+        &self,
+        how: &'static str,
+        conversation: ConversationId,
+        by: NodeIncarnation,
+    ) -> Result<Option<Head>, StoreError> {
         let claim = vec![by.uuid().into(), conversation.uuid().into()];
-        let rows = self.tell("claiming a conversation", CLAIM, claim).await?;
+        let rows = self.tell("claiming a conversation", how, claim).await?;
         let head = rows.first().map(|row| head_of(&mut Columns::of(row))).transpose()?;
         if let Some(head) = &head {
             self.recent.lock().learn_head(conversation, head.clone());
         }
         Ok(head)
+    }
+
+    async fn renew_node(
+        &self,
+        incarnation: NodeIncarnation,
+        lease_us: i64,
+        may_end_others: bool,
+    ) -> Result<Renewal, StoreError> {
+        self.renew_lease(incarnation, lease_us, may_end_others).await
     }
 
     async fn settle(&self) -> Result<(), StoreError> {

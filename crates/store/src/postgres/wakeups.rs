@@ -20,7 +20,7 @@ const CHANNEL: &str = "annie";
 const TELL: &str = "SELECT pg_notify('annie', $1)";
 /// A word for this process, so that it does not wake itself.
 const NAME: &str = "SELECT CAST(gen_random_uuid() AS TEXT)";
-/// How long to wait before listening again when the server is away, in milliseconds.
+/// How long to wait before listening or telling again when the server is away, in milliseconds.
 const AGAIN_MS: u64 = 500;
 
 /// How long somebody waits at most without a hint, in milliseconds.
@@ -76,7 +76,9 @@ async fn tell(connections: Arc<Connections>, news: Arc<Notify>, name: String) {
         news.notified().await;
         let bound = || Bound::default().with(name.clone());
         if let Err(error) = connections.read("telling other processes", TELL, bound).await {
-            tracing::debug!(%error, "other processes were not told of what is new");
+            tracing::debug!(%error, "other processes were not told of what is new, and will be");
+            sleep(Duration::from_millis(AGAIN_MS)).await;
+            news.notify_one();
         }
     }
 }

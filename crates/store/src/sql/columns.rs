@@ -145,6 +145,10 @@ impl<'a> Columns<'a> {
         self.count().map(Seq)
     }
 
+    pub fn maybe_seq(&mut self) -> Taken<Seq> {
+        Ok(self.maybe_at()?.map(|place| Seq(place.0.max(0).unsigned_abs())))
+    }
+
     pub fn epoch(&mut self) -> Result<Epoch, StoreError> {
         self.count().map(Epoch)
     }

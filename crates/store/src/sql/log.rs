@@ -12,7 +12,7 @@ use super::{Cell, Columns, Database, SqlStore, corrupt, signed};
 use crate::admission::Head;
 
 /// Whoever claims owns, whoever owned before: the epoch is what is compared by every write after it.
-pub const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
+const CLAIM: &str = "UPDATE conversations SET owner_node = $1, owner_epoch = owner_epoch + 1 WHERE id = $2 \
      RETURNING user_id, owner_epoch, next_seq";
 const EVENTS: &str = "SELECT seq, at, task_id, agent_id, v, body FROM events WHERE conversation_id = $1 AND seq > $2 \
      ORDER BY seq LIMIT $3";
@@ -43,7 +43,7 @@ impl<D: Database> Log for SqlStore<D> {
 
     fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Fut<'_, Result<Option<Claim>, StoreError>> {
         Box::pin(async move {
-            let head = self.db.claim(conversation, by).await?;
+            let head = self.db.claim(CLAIM, conversation, by).await?;
             Ok(head.map(|head| Claim { epoch: head.epoch, last: Seq(head.next.0.saturating_sub(1)) }))
         })
     }

@@ -9,6 +9,7 @@ mod keys;
 mod letters;
 mod log;
 mod memories;
+mod nodes;
 mod operations;
 mod outbox;
 mod recent;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use annie_core::{
     event::Scope,
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
-    ports::{Append, Notification, StoreError},
+    ports::{Append, Notification, Renewal, StoreError},
     time::Micros,
 };
 
@@ -32,7 +33,7 @@ pub use cell::Cell;
 pub(crate) use columns::cells_of;
 pub use columns::{Cells, Columns};
 pub use facts::{Verdict, judge, learn_fact, writes};
-pub use log::{CLAIM, event_of, head_of};
+pub use log::{event_of, head_of};
 pub use memories::{hit_of, memory_of, owner_word, saved_of};
 pub use outbox::notification_of;
 pub use recent::{Recent, guards};
@@ -75,9 +76,25 @@ pub trait Database: Send + Sync + 'static {
     /// See [`annie_core::ports::Log::commit`].
     fn commit(&self, batch: Vec<Append>) -> impl Future<Output = Vec<Verdict>> + Send;
 
-    /// The conversation as the claim left it.
+    /// Forgets nodes that ended so many microseconds ago.
+    const FORGET_NODES: &'static str;
+    /// Registers an incarnation of a node, with a lease in microseconds, in place of an earlier one.
+    const REGISTER_NODE: &'static str;
+    /// Ends an incarnation.
+    const END_NODE: &'static str;
+
+    /// See [`annie_core::ports::Nodes::renew_node`]; the lease in microseconds.
+    fn renew_node(
+        &self,
+        incarnation: NodeIncarnation,
+        lease_us: i64,
+        may_end_others: bool,
+    ) -> impl Future<Output = Result<Renewal, StoreError>> + Send;
+
+    /// The conversation as the claim left it; nothing if the claim's text found none that it may take.
     fn claim(
         &self,
+        how: &'static str,
         conversation: ConversationId,
         by: NodeIncarnation,
     ) -> impl Future<Output = Result<Option<Head>, StoreError>> + Send;
@@ -181,5 +198,7 @@ pub fn corrupt(what: &'static str, detail: impl ToString) -> StoreError {
 #[cfg(test)]
 pub mod texts {
     //! The questions that must find their rows by an index.
-    pub use super::{letters::*, log::OPEN_CONVERSATIONS, operations::*, outbox::*, records::OPEN_TASKS};
+    pub use super::{
+        letters::*, log::OPEN_CONVERSATIONS, nodes::OPEN_FOR, operations::*, outbox::*, records::OPEN_TASKS,
+    };
 }

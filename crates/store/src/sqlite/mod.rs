@@ -11,6 +11,7 @@ mod commit;
 mod errors;
 mod folder;
 mod memories;
+mod nodes;
 mod outbox;
 mod readers;
 mod rebuild;
@@ -25,7 +26,7 @@ use std::{borrow::Cow, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use annie_core::{
     ids::{ConversationId, NodeIncarnation, OutboxId, TaskId, UserId},
-    ports::{Append, Fut, Notification, Store, StoreError, StoreErrorKind},
+    ports::{Append, Fut, Notification, Renewal, Store, StoreError, StoreErrorKind},
     time::Micros,
 };
 use sqlx::{
@@ -46,7 +47,7 @@ use folder::private_file;
 use crate::{
     admission::Head,
     migrations,
-    sql::{CLAIM, Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
+    sql::{Cell, Columns, Database, SqlStore, Verdict, cells_of, head_of},
 };
 
 cells_of!(SqliteRow, Cow::Borrowed);
@@ -159,6 +160,9 @@ impl Database for Sqlite {
     type Row = SqliteRow;
 
     const OUTBOX: &'static str = outbox::OUTBOX;
+    const FORGET_NODES: &'static str = nodes::FORGET;
+    const REGISTER_NODE: &'static str = nodes::REGISTER;
+    const END_NODE: &'static str = nodes::END;
     const PUT_SNAPSHOT: &'static str = "INSERT INTO snapshots (conversation_id, seq, v, state) \
          SELECT id, $2, $3, $4 FROM conversations WHERE id = $1 AND owner_epoch = $5 \
          ON CONFLICT (conversation_id) DO UPDATE SET seq = excluded.seq, v = excluded.v, state = excluded.state \
@@ -182,15 +186,29 @@ impl Database for Sqlite {
         self.commit_batch(batch).await
     }
 
-    async fn claim(&self, conversation: ConversationId, by: NodeIncarnation) -> Result<Option<Head>, StoreError> {
+    async fn claim(
+        &self,
+        how: &'static str,
+        conversation: ConversationId,
+        by: NodeIncarnation,
+    ) -> Result<Option<Head>, StoreError> {
         let mut pen = self.pen("claiming a conversation").await?;
         let claim = vec![by.uuid().into(), conversation.uuid().into()];
-        let rows = pen.send(Statements::one(CLAIM, claim)).await?;
+        let rows = pen.send(Statements::one(how, claim)).await?;
         let head = rows.first().map(|row| head_of(&mut Columns::of(row))).transpose()?;
         if let Some(head) = &head {
             pen.recent().learn_head(conversation, head.clone());
         }
         Ok(head)
+    }
+
+    async fn renew_node(
+        &self,
+        incarnation: NodeIncarnation,
+        lease_us: i64,
+        may_end_others: bool,
+    ) -> Result<Renewal, StoreError> {
+        self.renew_lease(incarnation, lease_us, may_end_others).await
     }
 
     async fn settle(&self) -> Result<(), StoreError> {

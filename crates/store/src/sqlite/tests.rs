@@ -23,6 +23,7 @@ async fn what_is_asked_often_uses_an_index() {
     for (sql, index) in [
         (texts::OPEN_TASKS, "tasks_open"),
         (texts::OPEN_CONVERSATIONS, "tasks_open"),
+        (texts::OPEN_FOR, "tasks_open"),
         (texts::LETTER, "PRIMARY KEY"),
         (texts::LETTERS, "letters_by_time"),
         (texts::LETTERS_OF_USER, "letters_by_user"),

@@ -13,6 +13,7 @@ mod load;
 mod log;
 mod make;
 mod memories;
+mod nodes;
 mod operations;
 mod outbox;
 mod plain;
@@ -66,6 +67,15 @@ macro_rules! contract {
                     a_door_may_write_whoever_owns_the_conversation,
                     a_snapshot_is_kept_for_the_present_owner_only,
                     racing_claims_get_different_epochs,
+                ],
+                nodes: [
+                    node_holds_its_lease_as_long_as_it_renews_it,
+                    expired_node_is_declared_dead_for_good_by_one_that_may,
+                    new_incarnation_takes_the_place_of_the_one_before,
+                    node_that_leaves_is_dead_at_once,
+                    claim_that_spares_the_living_takes_from_nobody_else,
+                    racing_claims_that_spare_the_living_have_one_winner,
+                    open_work_is_listed_for_its_owner_and_if_that_is_dead_for_everybody,
                 ],
                 histories: [
                     every_short_history_of_two_owners_is_judged_as_the_model_says,
