@@ -176,6 +176,7 @@ async fn kernel(store: Arc<dyn Store>, hibernate_ms: u64) -> Kernel {
     let model = ScriptedModel::saying("All is well.").without_recording();
     let parts = Parts {
         env: env::env(1),
+        node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

@@ -58,6 +58,7 @@ async fn kernel(rounds: Rounds) -> Kernel {
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
     let parts = Parts {
         env: env::env(1),
+        node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
         store: Arc::new(MemoryStore::new()),
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

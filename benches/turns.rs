@@ -106,6 +106,7 @@ async fn kernel_with(store: Arc<dyn Store>, scene: Scene, hibernate_ms: u64, mod
     let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).expect("the rules fit");
     let parts = Parts {
         env: env::env(1),
+        node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
         store,
         catalog: Arc::new(FixedCatalog::three()),
         runner: Arc::new(FakeSkills::obliging()),

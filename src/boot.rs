@@ -2,6 +2,7 @@
 //! their own process.
 
 mod mark;
+mod node;
 mod notes;
 mod notes_watch;
 
@@ -14,6 +15,7 @@ use std::{
 
 use annie_actors::{Backend, Kernel, KernelError, Parts, Profile, Profiles};
 use annie_core::{
+    ids::NodeId,
     ports::{Env, Model, Store, StoreError},
     route::{BackendFacts, RouteTableError},
 };
@@ -214,8 +216,11 @@ pub async fn assemble(loaded: &Loaded, folder: &Path) -> Result<Assembled, BootE
         are_notes_here: notes.is_home(),
     }));
     let table = config.route_table(&config.facts())?;
+    // The lock of the folder is the lease where the database is in it.
+    let node = if store.is_shared() { node::node_of(folder, &env) } else { NodeId::from_uuid(env.uuid()) };
     let mut parts = Parts {
         env,
+        node,
         store,
         catalog: catalog.clone(),
         runner: runner.clone(),

@@ -7,7 +7,7 @@ use annie_actors::{
 };
 use annie_core::{
     event::{Event, EventBody, Scope},
-    ids::{ConversationId, Seq, TaskId, UserId},
+    ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     message::{ModelError, ModelReply, ModelRequest},
     ports::{Env, Faults, Model, Store},
     route::{BackendFacts, RouteMode, RouteTable, default_rules},
@@ -25,6 +25,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// What a world is made of; change what the test is about.
 pub struct WorldParts {
     pub env: Env,
+    /// A kernel of the same node is the next run of the same process.
+    pub node: NodeId,
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn Model>,
     /// More backends, behind the one that is called `main`.
@@ -44,6 +46,7 @@ impl WorldParts {
     pub fn with_model(model: Arc<dyn Model>) -> Self {
         Self {
             env: env::env(7),
+            node: node(0),
             store: Arc::new(MemoryStore::new()),
             model,
             others: Vec::new(),
@@ -71,6 +74,7 @@ impl WorldParts {
         let table = RouteTable::new(default_rules(), &facts).expect("the rules fit");
         let kernel = Kernel::start(Parts {
             env: self.env.clone(),
+            node: self.node,
             store: self.store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: self.skills.clone(),
@@ -89,6 +93,11 @@ impl WorldParts {
 /// A running kernel.
 pub struct World {
     pub kernel: Kernel,
+}
+
+/// One of several processes on one store.
+pub fn node(n: u64) -> NodeId {
+    NodeId::from_uuid(uuid::Uuid::from_u128(0x0de << 64 | u128::from(n)))
 }
 
 pub fn ann() -> UserId {

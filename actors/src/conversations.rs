@@ -4,26 +4,23 @@
 //! death: the log; its next life scans it for what is open. One conversation that keeps dying is parked with its crash
 //! records, shown, and resumable; it never takes its neighbours along (invariant 11).
 
-mod arrivals;
 mod others;
 mod quarantine;
 mod room;
 mod scan;
-mod watch;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use annie_core::{
     event::{Event, ResumeCause},
-    ids::{ConversationId, Incarnation, TaskId, UserId},
-    ports::StoreError,
+    ids::{ConversationId, Incarnation, Seq, TaskId, UserId},
+    ports::{OpenConversation, StoreError},
     time::Micros,
 };
-use arrivals::Arrivals;
 use others::{Looked, Whose};
 use quarantine::{park_open, parked, quarantine};
 use ractor::ActorId;
@@ -31,7 +28,6 @@ use room::{Room, make_room, take_seat};
 use scan::{Wanted, scan};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use watch::{Seen, Watch};
 
 use crate::{
     engine::{AtWork, Control, Controlled, Engine, EngineArgs, EngineMsg, Sleep},
@@ -74,12 +70,16 @@ pub enum ConversationsMsg {
     },
     /// Wake-ups may have been lost: ask the log what is open.
     Rescan,
-    /// Another process may have stored a message for a conversation that is awake here: ask the log.
+    /// Another process may have stored a message for a conversation of this one: ask the log.
     Woken,
+    /// Another process is dead: what is open of it is anybody's.
+    NodesEnded,
+    /// This process was declared dead and has begun again under a new incarnation: what is here may be another's.
+    LeaseLost,
     /// Messages of these may be stored, or not, and nobody was woken: ask the log.
     Doubt(Vec<ConversationId>),
     /// What the log said.
-    Scanned(Result<Vec<(ConversationId, UserId)>, StoreError>),
+    Scanned(Result<Vec<OpenConversation>, StoreError>),
     /// Do something with a task.
     Control {
         /// Of which conversation.
@@ -112,15 +112,6 @@ pub enum ConversationsMsg {
     Round,
     /// The time has come of a conversation that sleeps.
     Rouse,
-    /// Whether a conversation that would come back is still this process's.
-    Back {
-        /// Which.
-        conversation: ConversationId,
-        /// Whose.
-        user: UserId,
-        /// What the store says.
-        is_ours: Result<bool, StoreError>,
-    },
     /// The back-off of a conversation is over.
     StartAgain(ConversationId),
     /// An Engine was fenced: who owns its conversation now.
@@ -132,10 +123,6 @@ pub enum ConversationsMsg {
     },
     /// What other processes did to the conversations that are awake here.
     Looked(Result<Looked, StoreError>),
-    /// It is time to look at those that may be another process's.
-    Watch,
-    /// How they stand.
-    Watched(Result<Seen, StoreError>),
     /// What was open in a parked conversation has failed visibly, or could not be stored.
     Parked {
         /// Which.
@@ -159,6 +146,8 @@ impl Named for ConversationsMsg {
             Self::Unfinished { .. } => "Unfinished",
             Self::Rescan => "Rescan",
             Self::Woken => "Woken",
+            Self::NodesEnded => "NodesEnded",
+            Self::LeaseLost => "LeaseLost",
             Self::Doubt(_) => "Doubt",
             Self::Scanned(_) => "Scanned",
             Self::Control { .. } => "Control",
@@ -166,12 +155,9 @@ impl Named for ConversationsMsg {
             Self::Stays(_) => "Stays",
             Self::Round => "Round",
             Self::Rouse => "Rouse",
-            Self::Back { .. } => "Back",
             Self::StartAgain(_) => "StartAgain",
             Self::Fenced { .. } => "Fenced",
             Self::Looked(_) => "Looked",
-            Self::Watch => "Watch",
-            Self::Watched(_) => "Watched",
             Self::Parked { .. } => "Parked",
             Self::Resume { .. } => "Resume",
         }
@@ -189,11 +175,10 @@ struct Seat {
     addr: Option<Addr<EngineMsg>>,
     /// Wake-ups sent to its present life, and what was asked of its tasks: none of both is to be left lying.
     wakes_sent: u64,
-    /// A message came here while its present life was awake.
-    has_news: bool,
-    /// Those of these messages that are known. They end with the life: a message that arrived here is a reason for one claim,
-    /// so that two processes do not take a conversation from each other in turn.
-    arrivals: Arrivals,
+    /// The newest message that its present life was told of.
+    told_to: Seq,
+    /// Its next life takes the conversation whoever owns it.
+    takes_over: bool,
     /// Another process has it, and its present life does not know.
     is_elsewhere: bool,
     budget: Budget,
@@ -213,12 +198,13 @@ pub(crate) struct ConversationsState {
     cells: HashMap<ActorId, ConversationId>,
     quarantine: BTreeMap<ConversationId, UserId>,
     room: Room,
-    watch: Watch,
     tasks: Tasks<Work>,
     /// Another process was heard while it was looked what others did.
     look_again: bool,
-    /// When it was looked last, by the monotonic clock, what others have left lying.
-    strays_at: Option<Micros>,
+    /// When everything was last looked through that is open, by the monotonic clock.
+    all_at: Option<Micros>,
+    /// What nobody owned then: another process may be about to claim it.
+    unclaimed: BTreeSet<ConversationId>,
     /// Before the first scan is done, what is open was open when the process started.
     booted: bool,
     /// Whom the next scan wakes, and whom the one under way.
@@ -234,11 +220,8 @@ enum Work {
     Look,
     Backoff(ConversationId),
     Whose(ConversationId),
-    Watch,
-    WatchLater,
     Round,
     Rouse,
-    Back(ConversationId),
     Park(ConversationId),
 }
 
@@ -259,10 +242,10 @@ impl Node for Conversations {
             cells: HashMap::new(),
             quarantine: BTreeMap::new(),
             room: Room::default(),
-            watch: Watch::default(),
             tasks: Tasks::of(ctx.branch()),
             look_again: false,
-            strays_at: None,
+            all_at: None,
+            unclaimed: BTreeSet::new(),
             booted: false,
             wanted: Wanted::default(),
             scanning: Wanted::default(),
@@ -271,7 +254,6 @@ impl Node for Conversations {
 
     async fn ready(ctx: &Context<Self>, state: &mut ConversationsState) -> Result<(), NodeError> {
         state.wanted.all = true;
-        state.strays_at = Some(watch::steady(ctx));
         scan(ctx, state);
         others::listen(ctx, state);
         Ok(())
@@ -287,13 +269,16 @@ impl Node for Conversations {
                 wake(ctx, state, conversation, user, event).await;
             }
             ConversationsMsg::Unfinished { conversation, user } => {
-                others::unfinished(ctx, state, conversation, user);
+                others::unfinished(ctx, state, conversation, user).await;
             }
             ConversationsMsg::Rescan => {
                 state.wanted.all = true;
                 scan(ctx, state);
             }
             ConversationsMsg::Woken => others::heard(ctx, state),
+            ConversationsMsg::NodesEnded => others::nodes_ended(ctx, state),
+            // The next life begins as the first one of a process does.
+            ConversationsMsg::LeaseLost => return Err(NodeError::new("the lease of this process was lost")),
             ConversationsMsg::Looked(seen) => others::looked(ctx, state, seen),
             ConversationsMsg::Doubt(conversations) => {
                 state.wanted.doubted.extend(conversations);
@@ -302,7 +287,7 @@ impl Node for Conversations {
             ConversationsMsg::Scanned(found) => scan::scanned(ctx, state, found).await,
             ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
                 // If it dies over it, whoever asked hears of a crash and may ask again.
-                if let Some(engine) = engine(ctx, state, conversation, user).await
+                if let Some(engine) = engine(ctx, state, conversation, user, true).await
                     && engine.cast(EngineMsg::Control { task, control, by, reply }).is_ok()
                     && let Some(seat) = state.seats.get_mut(&conversation)
                 {
@@ -313,11 +298,8 @@ impl Node for Conversations {
                 room::may_leave(ctx, state, (conversation, incarnation), wakes_seen, sleep).await;
             }
             ConversationsMsg::Stays(conversation) => room::stays(ctx, state, conversation),
-            ConversationsMsg::Round => room::round(ctx, state),
-            ConversationsMsg::Rouse => room::rouse(ctx, state),
-            ConversationsMsg::Back { conversation, user, is_ours } => {
-                others::back(ctx, state, (conversation, user), is_ours).await;
-            }
+            ConversationsMsg::Round => room::round(ctx, state).await,
+            ConversationsMsg::Rouse => room::rouse(ctx, state).await,
             ConversationsMsg::StartAgain(conversation) => {
                 state.tasks.remove(&Work::Backoff(conversation));
                 // One that something arrived for meanwhile lives already.
@@ -328,8 +310,6 @@ impl Node for Conversations {
             ConversationsMsg::Fenced { conversation, whose } => {
                 others::fenced(ctx, state, conversation, whose).await;
             }
-            ConversationsMsg::Watch => watch::look(ctx, state),
-            ConversationsMsg::Watched(seen) => watch::looked(ctx, state, seen).await,
             ConversationsMsg::Parked { conversation, outcome } => parked(ctx, state, conversation, outcome).await,
             ConversationsMsg::Resume { conversation, reply } => {
                 // What is not failed yet goes on.
@@ -401,7 +381,7 @@ impl Node for Conversations {
         let elsewhere = state.seats.values().filter(|seat| seat.is_elsewhere).count();
         json!({
             "booted": state.booted, "awake": state.cells.len(), "elsewhere": elsewhere,
-            "watched": state.watch.len(), "waiting_for_room": state.room.waiting(), "sleeping": state.room.sleeping(),
+            "waiting_for_room": state.room.waiting(), "sleeping": state.room.sleeping(),
             "quarantine": state.quarantine.keys().collect::<Vec<_>>()
         })
     }
@@ -423,14 +403,19 @@ async fn start_again(
     true
 }
 
+/// The time by the monotonic clock: whoever sets the other one back makes nobody wait.
+fn steady(ctx: &Context<Conversations>) -> Micros {
+    Micros(i64::try_from(ctx.env().clock.monotonic_us()).unwrap_or(i64::MAX))
+}
+
 fn new_seat(user: UserId, cause: Option<ResumeCause>, number: u64) -> Seat {
     let (budget, waits) = (Budget::new(BUDGET), Budget::new(WAITS));
     Seat {
         user,
         addr: None,
         wakes_sent: 0,
-        has_news: false,
-        arrivals: Arrivals::default(),
+        told_to: Seq(0),
+        takes_over: false,
         is_elsewhere: false,
         budget,
         waits,
@@ -449,23 +434,14 @@ async fn wake(
     event: Option<Arc<Event>>,
 ) {
     let awake = state.seats.get(&conversation).is_some_and(|s| s.addr.is_some() && !s.is_elsewhere);
-    if !awake && event.is_some() {
-        // Its thawing reads the message from the log.
-        engine(ctx, state, conversation, user).await;
-        return;
+    let seq = event.as_ref().map(|event| event.seq);
+    let Some(engine) = engine(ctx, state, conversation, user, false).await else { return };
+    let Some(seat) = state.seats.get_mut(&conversation) else { return };
+    // What thaws for a message reads it from the log.
+    if awake {
+        seat.wakes_sent += u64::from(engine.tell(EngineMsg::Wake(event)));
     }
-    if let Some(engine) = engine(ctx, state, conversation, user).await
-        && awake
-    {
-        let arrived = event.as_ref().map(|event| event.task);
-        let is_told = engine.tell(EngineMsg::Wake(event));
-        if let Some(seat) = state.seats.get_mut(&conversation) {
-            seat.wakes_sent += u64::from(is_told);
-            // An Engine that was fenced a moment ago and does not hear it any more is asked after all the same.
-            seat.has_news = true;
-            arrived.into_iter().for_each(|task| seat.arrivals.push(task));
-        }
-    }
+    seat.told_to = seat.told_to.max(seq.unwrap_or_default());
 }
 
 /// The Engine of a conversation, thawed if need be. Nothing if it is parked, backing off, or there is no room.
@@ -474,6 +450,7 @@ async fn engine(
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
+    takes_over: bool,
 ) -> Option<Addr<EngineMsg>> {
     if state.quarantine.contains_key(&conversation) {
         park_open(ctx, state, conversation);
@@ -490,6 +467,9 @@ async fn engine(
         shut_out.cell.stop(None);
         room::stays(ctx, state, conversation);
     }
+    if let Some(seat) = state.seats.get_mut(&conversation).filter(|seat| seat.addr.is_none()) {
+        seat.takes_over |= takes_over;
+    }
     if state.seats.get(&conversation).is_some_and(|s| s.addr.is_none())
         && !state.tasks.contains(&Work::Backoff(conversation))
     {
@@ -503,13 +483,13 @@ async fn start(ctx: &Context<Conversations>, state: &mut ConversationsState, con
     let (user, cause, blamed) = (seat.user.clone(), seat.cause, seat.blamed);
     seat.at_work = AtWork::after(blamed);
     let at_work = seat.at_work.clone();
-    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user, cause, blamed, at_work };
+    let takes_over = std::mem::take(&mut seat.takes_over);
+    let args = EngineArgs { wiring: state.wiring.clone(), conversation, user, cause, blamed, at_work, takes_over };
     match ctx.spawn::<Engine>(&format!("engine:{conversation}"), args).await {
         Ok(addr) => {
             state.cells.insert(addr.cell.get_id(), conversation);
             seat.wakes_sent = 0;
-            (seat.has_news, seat.is_elsewhere) = (false, false);
-            seat.arrivals = Arrivals::default();
+            (seat.told_to, seat.is_elsewhere) = (Seq(0), false);
             (seat.cause, seat.blamed) = (None, None);
             seat.addr = Some(addr);
         }

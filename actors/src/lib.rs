@@ -15,6 +15,7 @@ mod kernel;
 mod letters;
 mod log_writer;
 mod lookout;
+mod node_lease;
 mod notify;
 mod observe;
 mod operations;
@@ -35,6 +36,7 @@ pub use kernel::{
     NoticeStream, Operation, OperationResult, PAGE_MAX, Parts, StopReason, StreamItem, Submission, Submitted,
     THREAD_BYTES_MAX,
 };
+pub use node_lease::LeaseLimits;
 pub use observe::{Crash, NodeInfo, Path};
 pub use scheduler::{GateGrant, Place};
 pub use services::MakeService;

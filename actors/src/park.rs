@@ -6,7 +6,7 @@ use annie_core::{
     ids::{AgentId, ConversationId, TaskId, UserId},
     letter::Letter,
     plan::NodeState,
-    ports::{Append, Fence, StoreError, StoreErrorKind},
+    ports::{Append, Claimed, Fence, StoreError, StoreErrorKind},
     turn::Conversation,
 };
 
@@ -20,8 +20,8 @@ const PAGE: u32 = 500;
 /// # Errors
 /// If the store does not take the failures.
 pub(crate) async fn park(wiring: &Wiring, conversation: ConversationId, user: &UserId) -> Result<(), String> {
-    let claim = wiring.store.claim(conversation, wiring.node).await.map_err(|e| e.to_string())?;
-    let Some(claim) = claim else { return Ok(()) };
+    let claim = wiring.store.claim_free(conversation, wiring.lease.incarnation()).await.map_err(|e| e.to_string())?;
+    let Claimed::Ours(claim) = claim else { return Ok(()) };
     let open = open_tasks(wiring.store.as_ref(), Scope::User(user.clone())).await.map_err(|e| e.to_string())?;
     let at = wiring.env.now();
     // A log that cannot even be folded is what kills the Engine: then the failures alone must do.

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use annie_core::{
     breaker::BreakerLimits,
     event::Mode,
-    ids::NodeIncarnation,
     limits::{Deadlines, TurnLimits},
     notice::NotifyLimits,
     ports::{Catalog, Env, Model, SkillRunner, Store},
@@ -18,6 +17,7 @@ use crate::{
     hub::Hub,
     kernel::Embeddings,
     log_writer::LogMsg,
+    node_lease::{Lease, LeaseLimits},
     observe::Handle,
     operations::OperationKeys,
     scheduler::{Leases, SchedulerMsg},
@@ -74,6 +74,8 @@ pub struct KernelLimits {
     pub queue: annie_core::queue::QueueLimits,
     /// How often users are notified of what ended while they did not wait.
     pub notify: NotifyLimits,
+    /// How long this process counts as living without a word, where others share its store.
+    pub lease: LeaseLimits,
 }
 
 impl Default for KernelLimits {
@@ -90,6 +92,7 @@ impl Default for KernelLimits {
             deadlines: Deadlines::default(),
             queue: annie_core::queue::QueueLimits::default(),
             notify: NotifyLimits::default(),
+            lease: LeaseLimits::default(),
         }
     }
 }
@@ -99,7 +102,7 @@ pub(crate) struct Wiring {
     /// The requests for embeddings under way.
     pub embeddings: Arc<Embeddings>,
     pub env: Env,
-    pub node: NodeIncarnation,
+    pub lease: Arc<Lease>,
     pub store: Arc<dyn Store>,
     pub catalog: Arc<dyn Catalog>,
     pub runner: Arc<dyn SkillRunner>,

@@ -176,6 +176,7 @@ const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "notifier", &["ready", "before:New", "before:Looked"]),
     ("actor", "letters", &["ready"]),
     ("actor", "expiry", &["ready"]),
+    ("actor", "node_lease", &["ready"]),
     ("actor", "backend", &["ready"]),
     ("actor", "supervisor", &["init"]),
     ("mail", "conversations", &["arrival:Wake"]),

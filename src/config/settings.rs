@@ -247,6 +247,7 @@ impl Config {
             deadlines: self.deadline,
             queue: self.queue.clone(),
             notify: self.notify.clone(),
+            lease: self.store.lease(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use annie_actors::LeaseLimits;
 use annie_llm::Secret;
 use annie_store::{Durability, PostgresAddress, PostgresOptions, SqliteOptions};
 use serde::{Deserialize, Serialize};
@@ -44,6 +45,11 @@ pub struct StoreSettings {
     pub connect_ms_max: u64,
     /// PostgreSQL: how long one statement may take, in milliseconds.
     pub statement_ms_max: u64,
+    /// PostgreSQL: how long this process counts as living without a word to the database, in milliseconds. Then the others
+    /// take over what it had open.
+    pub node_lease_ms: u64,
+    /// PostgreSQL: from one word to the next, in milliseconds; less than half of `node_lease_ms`.
+    pub node_renew_ms: u64,
     /// SQLite: what an acknowledged message survives.
     pub synchronous: Synchronous,
     /// SQLite: how long to wait for somebody else's lock on the database, in milliseconds.
@@ -61,6 +67,7 @@ impl Default for StoreSettings {
             Durability::Full => Synchronous::Full,
             Durability::Normal => Synchronous::Normal,
         };
+        let LeaseLimits { lease_ms: node_lease_ms, renew_ms: node_renew_ms } = LeaseLimits::default();
         let PostgresOptions { connections_max, connect_ms_max, statement_ms_max } = PostgresOptions::default();
         Self {
             url: None,
@@ -69,6 +76,8 @@ impl Default for StoreSettings {
             connections_max,
             connect_ms_max,
             statement_ms_max,
+            node_lease_ms,
+            node_renew_ms,
             synchronous,
             busy_timeout_ms,
             readers_max,
@@ -79,6 +88,11 @@ impl Default for StoreSettings {
 
 /// No smaller database holds its own tables, in bytes.
 const DATABASE_BYTES_MIN: u64 = 256 * 1024;
+
+/// A shorter lease would run out in any pause, in milliseconds.
+const LEASE_MS_MIN: u64 = 1_000;
+/// Each renewal is a statement, in milliseconds.
+const RENEW_MS_MIN: u64 = 100;
 
 impl StoreSettings {
     /// As SQLite's store takes them.
@@ -104,6 +118,12 @@ impl StoreSettings {
             connect_ms_max: self.connect_ms_max,
             statement_ms_max: self.statement_ms_max,
         }
+    }
+
+    /// How long this process counts as living, as the kernel takes it.
+    #[must_use]
+    pub const fn lease(&self) -> LeaseLimits {
+        LeaseLimits { lease_ms: self.node_lease_ms, renew_ms: self.node_renew_ms }
     }
 
     /// The PostgreSQL database that is meant; none means SQLite.
@@ -148,7 +168,14 @@ impl StoreSettings {
             ("connections_max", u64::from(self.connections_max), 3),
             ("connect_ms_max", self.connect_ms_max, 1),
             ("statement_ms_max", self.statement_ms_max, 1),
+            ("node_lease_ms", self.node_lease_ms, LEASE_MS_MIN),
+            ("node_renew_ms", self.node_renew_ms, RENEW_MS_MIN),
         ];
+        if self.node_renew_ms >= RENEW_MS_MIN && self.node_renew_ms.saturating_mul(2) >= self.node_lease_ms {
+            let what = format!("it is {}, and the lease lasts {} ms", self.node_renew_ms, self.node_lease_ms);
+            let fix = "give less than half of `store.node_lease_ms`, so that one lost renewal does no harm";
+            return Err(KeyError::value(&["store", "node_renew_ms"], &what, fix));
+        }
         match at_least.into_iter().find(|(_, value, least)| value < least) {
             Some((key, value, least)) => {
                 let (what, fix) = (format!("it is {value}"), format!("give at least {least}"));

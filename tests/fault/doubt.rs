@@ -56,7 +56,7 @@ async fn world(fault: impl Fn(StorePoint<'_>) -> StoreFault + Send + Sync + 'sta
         point => fault(point),
     }));
     parts.store = Arc::new(store.with_wait(Arc::new(move |point, side| {
-        let is_slow = side == StoreSide::Before && matches!(point, StorePoint::Read("open_conversations"));
+        let is_slow = side == StoreSide::Before && matches!(point, StorePoint::Read("open_for"));
         Box::pin(come_back_after(if is_slow { scan_ms } else { 0 }))
     })));
     parts.start().await
@@ -85,9 +85,7 @@ async fn a_log_that_never_says_what_is_open_is_asked_again() {
     let (armed, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_armed, count) = (armed.clone(), asked.clone());
     let hangs = move |point: StorePoint<'_>| match point {
-        StorePoint::Read("open_conversations") if is_armed.load(Relaxed) && count.fetch_add(1, Relaxed) == 0 => {
-            StoreFault::Hang
-        }
+        StorePoint::Read("open_for") if is_armed.load(Relaxed) && count.fetch_add(1, Relaxed) == 0 => StoreFault::Hang,
         _ => StoreFault::Pass,
     };
     let world = world(hangs, 0).await;

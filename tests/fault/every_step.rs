@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// They look around when they like, and not within a turn: `keepers` strikes them.
-const KEEPERS: [&str; 5] = ["letters", "notifier", "expiry", "backend", "backends"];
+const KEEPERS: [&str; 6] = ["letters", "notifier", "expiry", "node_lease", "backend", "backends"];
 
 /// Tasks between whose steps nothing waits: what they wait for hangs by its own port, see [`annie_core::ports::Faults::in_task`].
 const TASKS: [&str; 4] = ["commit", "round", "run", "delivery"];

@@ -35,7 +35,7 @@ fn engine_of(said: &Submitted) -> String {
 }
 
 /// A model that calls one skill with what the user said, and answers with its result.
-fn calling(skill: &'static str) -> WorldParts {
+pub(super) fn calling(skill: &'static str) -> WorldParts {
     let mut parts = WorldParts::new(move |request, _| {
         Ok(match request.messages.last() {
             Some(Message::Tool { text, .. }) => says(text.clone()),
@@ -83,10 +83,10 @@ async fn what_is_stored_long_after_its_log_writer_died_is_found() {
 
 #[tokio::test]
 async fn a_store_that_panics_once_silences_nobody() {
-    for point in ["commit", "find_memories", "open_conversations", "put_breaker"] {
+    for point in ["commit", "find_memories", "open_for", "put_breaker"] {
         let mut parts = calling("test.put");
         let left = AtomicUsize::new(0);
-        let told = Arc::new(AtomicBool::new(point == "open_conversations"));
+        let told = Arc::new(AtomicBool::new(point == "open_for"));
         let armed = told.clone();
         with_hook(&mut parts, move |at| {
             let is_it = match at {

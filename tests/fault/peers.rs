@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Follow, KernelError, Operation, StreamItem, Submission};
+use annie_actors::{Control, Follow, KernelError, Operation, StreamItem, Submission};
 use annie_core::{
     event::{EventBody, NewEvent, Scope},
     ids::{AgentId, ConversationId, Epoch, NodeIncarnation, Seq, TaskId},
@@ -25,7 +25,7 @@ use annie_testkit::{
 use crate::{
     fault::snapshots,
     flow::scheduling::Gated,
-    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, kill},
+    world::{PATIENCE, World, WorldParts, ann, check_log, come_back_after, eventually, kill, node},
 };
 
 /// How long a round takes that is meant to outlast everything that others do about a message which is not theirs.
@@ -37,10 +37,9 @@ async fn two(database: &Database, model: &Arc<ScriptedModel>, change: impl Fn(&m
         let mut parts = WorldParts::with_model(model.clone());
         let address = database.url.parse().expect("an address");
         parts.store = Arc::new(PostgresStore::open(&address, PostgresOptions::default()).await.expect("a store"));
-        parts.env = env::env(seed);
+        (parts.env, parts.node) = (env::env(seed), node(seed));
         change(&mut parts);
         let world = parts.start().await;
-        // A process that starts takes what is open: what is said before that may be.
         eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
             .await;
         world
@@ -67,7 +66,7 @@ async fn epoch_of(world: &World, conversation: ConversationId) -> Epoch {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_changes_process_has_one_round_and_one_claim() {
+async fn message_to_either_process_has_one_round_at_the_owner_and_no_claim() {
     for acts in [false, true] {
         let Some(database) = postgres::database().await else { return };
         let model = ScriptedModel::new(|_, call| Ok(says(format!("round {call}"))));
@@ -76,16 +75,17 @@ async fn a_message_that_changes_process_has_one_round_and_one_claim() {
         let first = a.say("1").await;
         assert_eq!(a.answer(&first).await, "round 0");
         let conversation = first.conversation;
-        // The one that has it hears of the message, too.
-        let second = b.say_in(conversation, "2").await;
-        assert_eq!(b.answer(&second).await, "round 1");
-        until_elsewhere(&a, 1).await;
-        let third = a.say_in(conversation, "3").await;
-        assert_eq!(a.answer(&third).await, "round 2");
+        for n in 1..=3 {
+            // One that came to the other process, and one to this one while that runs.
+            let to = if n == 2 { &a } else { &b };
+            let said = to.say_in(conversation, &n.to_string()).await;
+            assert_eq!(to.answer(&said).await, format!("round {n}"));
+        }
         let log = a.log(conversation).await;
         check_log(&log);
-        assert_eq!(model.call_count(), 3, "a round was begun twice: {:?}", a.kinds(conversation).await);
-        assert_eq!(epoch_of(&a, conversation).await, Epoch(3), "each message was claimed once");
+        assert_eq!(model.call_count(), 4, "a round was begun twice: {:?}", a.kinds(conversation).await);
+        assert_eq!(epoch_of(&a, conversation).await, Epoch(1), "its owner lives");
+        assert_eq!(view_of(&b, "awake").await, 0);
         for world in [a, b] {
             world.kernel.stop().await;
         }
@@ -93,7 +93,7 @@ async fn a_message_that_changes_process_has_one_round_and_one_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_serves_many_messages_of_a_conversation_does_not_take_the_next_one_from_another_process() {
+async fn conversation_that_a_cancellation_took_over_is_left_to_its_new_owner() {
     let Some(database) = postgres::database().await else { return };
     let model = Arc::new(ScriptedModel::new(|_, _| Ok(says("here"))).hanging_when(|_, call| call == 2));
     let [a, b] = two(&database, &model, |_| {}).await;
@@ -103,16 +103,11 @@ async fn who_serves_many_messages_of_a_conversation_does_not_take_the_next_one_f
     a.answer(&a.say_in(first.conversation, "2").await).await;
     let third = a.say_in(first.conversation, "3").await;
     model.called(3).await;
-    eventually("its beginning is stored", async || {
-        let kinds = a.kinds(first.conversation).await;
-        (kinds.iter().filter(|kind| kind.ends_with("turn_started")).count() == 3).then_some(())
-    })
-    .await;
-    // It takes over in the middle of a round, and does that message and its own.
-    let fourth = b.say_in(first.conversation, "4").await;
-    for said in [&third, &fourth] {
-        assert_eq!(b.answer(said).await, "here");
-    }
+    until_begun(&a, first.conversation, 3).await;
+    // It takes over in the middle of a round.
+    assert!(b.kernel.cancel(Scope::User(ann()), third.task, "ann").await.expect("it is there"));
+    let fourth = a.say_in(first.conversation, "4").await;
+    assert_eq!(a.answer(&fourth).await, "here");
     eventually("it has let go", async || {
         let awake = view_of(&a, "awake").await;
         let elsewhere = view_of(&a, "elsewhere").await;
@@ -125,6 +120,15 @@ async fn who_serves_many_messages_of_a_conversation_does_not_take_the_next_one_f
     }
 }
 
+/// Waits until so many turns have begun in a conversation.
+async fn until_begun(world: &World, conversation: ConversationId, turns: usize) {
+    eventually("its beginning is stored", async || {
+        let kinds = world.kinds(conversation).await;
+        (kinds.iter().filter(|kind| kind.ends_with("turn_started")).count() == turns).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_a_life_ends_whose_conversation_is_anothers_it_is_not_taken_back() {
     for operation in [Operation::Kill, Operation::Stop] {
@@ -133,8 +137,10 @@ async fn however_a_life_ends_whose_conversation_is_anothers_it_is_not_taken_back
         let [a, b] = two(&database, &model, |_| {}).await;
         let first = a.say("1").await;
         a.answer(&first).await;
-        b.say_in(first.conversation, "2").await;
-        model.called(2).await;
+        let second = a.say_in(first.conversation, "2").await;
+        until_begun(&a, first.conversation, 2).await;
+        let held = b.kernel.control(Scope::User(ann()), second.task, Control::Suspend, "ann").await;
+        assert!(held.expect("it is there"));
         until_elsewhere(&a, 1).await;
         let claimed = epoch_of(&b, first.conversation).await;
         let engine = format!("/conversations/engine:{}", first.conversation);
@@ -144,7 +150,7 @@ async fn however_a_life_ends_whose_conversation_is_anothers_it_is_not_taken_back
             (has_let_go || epoch_of(&b, first.conversation).await != claimed).then_some(())
         })
         .await;
-        assert_eq!(epoch_of(&b, first.conversation).await, claimed, "{operation:?}: its round is cut off");
+        assert_eq!(epoch_of(&b, first.conversation).await, claimed, "{operation:?}: it was taken back");
         for world in [a, b] {
             world.kernel.crash().await;
         }
@@ -161,11 +167,8 @@ async fn who_waits_for_a_task_goes_on_when_another_process_has_ended_it() {
     let mut waiting = Submission::new(ann(), "test", "then this");
     waiting.after = vec![first.task];
     let waiting = a.kernel.submit(waiting).await.expect("the message is taken");
-    // It takes the conversation over, and does both.
-    let second = b.say_in(first.conversation, "2").await;
-    for said in [&first, &second] {
-        assert_eq!(b.answer(said).await, "here");
-    }
+    // It takes the conversation over.
+    assert!(b.kernel.cancel(Scope::User(ann()), first.task, "ann").await.expect("it is there"));
     // Sooner than anybody looks without being told.
     let answer = tokio::time::timeout(PATIENCE / 6, a.answer(&waiting)).await;
     assert_eq!(answer.expect("it goes on"), "here");
@@ -246,9 +249,13 @@ struct Stranger {
     epoch: Epoch,
 }
 
+/// How long a stranger lives of which nothing is heard, in milliseconds.
+const STRANGERS_LEASE_MS: u64 = 200_000;
+
 impl Stranger {
     async fn claims(parts: &WorldParts, conversation: ConversationId) -> Self {
         let me = NodeIncarnation::from_uuid(parts.env.uuid());
+        parts.store.register_node(node(99), me, STRANGERS_LEASE_MS).await.expect("the store works");
         let claim = parts.store.claim(conversation, me).await.expect("the store works").expect("it is there");
         Self { store: parts.store.clone(), conversation, epoch: claim.epoch }
     }
@@ -262,28 +269,32 @@ impl Stranger {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_process_holds_back_is_not_taken_from_it_and_what_it_leaves_lying_is() {
+async fn what_a_living_process_owns_is_left_to_it_however_silent_it_is_until_its_lease_has_expired() {
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let model = Arc::new(Gated { model: ScriptedModel::saying("here"), gate: gate.clone() });
     let mut parts = WorldParts::with_model(model.clone());
     parts.limits.round_ms_max = 500;
     let world = parts.start().await;
     let said = world.say("hello").await;
-    eventually("its beginning is stored", async || {
-        let kinds = world.kinds(said.conversation).await;
-        kinds.iter().any(|kind| kind.ends_with("turn_started")).then_some(())
-    })
-    .await;
+    until_begun(&world, said.conversation, 1).await;
     let stranger = Stranger::claims(&parts, said.conversation).await;
     let by = || "its user".to_owned();
     stranger.writes(&parts, said.task, EventBody::Suspended { by: by() }).await;
     gate.add_permits(1);
     eventually("it is shut out", async || (view_of(&world, "awake").await == 0).then_some(())).await;
-    come_back_after(100 * parts.limits.round_ms_max).await;
-    assert_eq!(epoch_of(&world, said.conversation).await, stranger.epoch, "it was taken though nothing was to be done");
     stranger.writes(&parts, said.task, EventBody::Continued { by: by() }).await;
-    gate.add_permits(1);
-    assert_eq!(world.answer(&said).await, "here");
+    // A hundred times as long as its rounds may take, and it does nothing.
+    come_back_after(100 * parts.limits.round_ms_max).await;
+    let more = world.say_in(said.conversation, "and this").await;
+    come_back_after(100 * parts.limits.round_ms_max).await;
+    assert_eq!(epoch_of(&world, said.conversation).await, stranger.epoch, "it was taken from a process that lives");
+    gate.add_permits(10);
+    come_back_after(STRANGERS_LEASE_MS - 200 * parts.limits.round_ms_max).await;
+    for said in [&said, &more] {
+        // Sooner than anybody looks without being told.
+        let answer = tokio::time::timeout(Duration::from_secs(5), world.answer(said)).await;
+        assert_eq!(answer.expect("its lease has expired"), "here");
+    }
     assert_eq!(epoch_of(&world, said.conversation).await, Epoch(stranger.epoch.0 + 1));
     world.kernel.stop().await;
 }
@@ -414,71 +425,40 @@ async fn a_message_that_nobody_told_of_is_found_behind_a_snapshot_of_which_nobod
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_have_open_is_watched_by_one_look_for_all() {
+async fn what_living_processes_have_open_costs_the_others_one_look_for_all_of_it() {
     const OPEN: usize = 20;
     let (data, reads) = (MemoryStore::new(), Arc::new(AtomicUsize::new(0)));
     let counted = reads.clone();
     let counting = data.with_hook(Arc::new(move |point| {
-        counted.fetch_add(usize::from(matches!(point, StorePoint::Read("tasks"))), Relaxed);
+        counted.fetch_add(usize::from(matches!(point, StorePoint::Read("open_for" | "conversation"))), Relaxed);
         StoreFault::Pass
     }));
     let model = Arc::new(ScriptedModel::saying("here").hanging_when(|_, _| true));
     let start = async |seed, store: MemoryStore| {
         let mut parts = WorldParts::with_model(model.clone());
-        (parts.env, parts.store, parts.slots) = (env::env(seed), Arc::new(store), 2 * OPEN as u32);
+        (parts.env, parts.node) = (env::env(seed), node(seed));
+        (parts.store, parts.slots) = (Arc::new(store), 2 * OPEN as u32);
         let world = parts.start().await;
         eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
             .await;
         world
     };
     let (a, b) = (start(7, data.clone()).await, start(8, counting).await);
+    let mut said = Vec::new();
     for n in 0..OPEN {
-        a.say(&format!("message {n}")).await;
+        said.push(a.say(&format!("message {n}")).await);
     }
     model.called(OPEN as u64).await;
     let before = reads.load(Relaxed);
     kill(&b, "/infra/log").await;
-    eventually("it watches them", async || (view_of(&b, "watched").await == OPEN).then_some(())).await;
-    come_back_after(5_000).await;
+    eventually("it looks", async || (reads.load(Relaxed) > before).then_some(())).await;
+    come_back_after(60_000).await;
     let count = reads.load(Relaxed) - before;
-    assert!((1..5).contains(&count), "the open tasks were read {count} times");
-    assert_eq!(view_of(&b, "watched").await, OPEN);
-    for world in [a, b] {
-        world.kernel.crash().await;
+    assert!((1..5).contains(&count), "it looked {count} times");
+    for said in said {
+        assert_eq!(epoch_of(&a, said.conversation).await, Epoch(1));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_life_that_leaves_memory_does_not_take_back_what_another_process_has_gone_on_with() {
-    let store = MemoryStore::new();
-    let start = async |seed, model: ScriptedModel, hibernate_ms| {
-        let mut parts = WorldParts::with_model(Arc::new(model));
-        (parts.env, parts.store, parts.limits.hibernate_ms) = (env::env(seed), Arc::new(store.clone()), hibernate_ms);
-        let world = parts.start().await;
-        eventually("it has looked what is open", async || (view_of(&world, "booted").await == true).then_some(()))
-            .await;
-        world
-    };
-    // Neither hears of the other.
-    let a = start(7, ScriptedModel::saying("here"), 20_000).await;
-    let b = start(8, ScriptedModel::saying("there").hanging_when(|_, _| true), 20_000).await;
-    let first = a.say("hello").await;
-    a.answer(&first).await;
-    while a.log(first.conversation).await.len() < 120 {
-        a.answer(&a.say_in(first.conversation, "and again").await).await;
-    }
-    b.say_in(first.conversation, "and here").await;
-    eventually("its beginning is stored", async || {
-        let kinds = b.kinds(first.conversation).await;
-        let begun = kinds.iter().filter(|kind| kind.ends_with("turn_started")).count();
-        let ended = kinds.iter().filter(|kind| kind.ends_with("answered")).count();
-        (begun > ended).then_some(())
-    })
-    .await;
-    eventually("it leaves memory", async || (view_of(&a, "awake").await == 0).then_some(())).await;
-    come_back_after(5_000).await;
-    assert_eq!(epoch_of(&b, first.conversation).await, Epoch(2), "it was taken back");
-    assert_eq!(view_of(&a, "watched").await, 1, "nobody looks after it");
+    assert_eq!(view_of(&b, "awake").await, 0);
     for world in [a, b] {
         world.kernel.crash().await;
     }

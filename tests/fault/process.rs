@@ -29,7 +29,7 @@ fn parts(
     let passed = AtomicUsize::new(0);
     let hook = move |point: StorePoint<'_>| match point {
         // Without it a process does not start at all.
-        StorePoint::Write("secret") => StoreFault::Pass,
+        StorePoint::Write("secret" | "register_node") => StoreFault::Pass,
         point => fault(passed.fetch_add(1, Relaxed), point),
     };
     let mut parts = WorldParts::with_model(Arc::new(ScriptedModel::new(|r, _| Ok(two_agents(r)))));

@@ -22,7 +22,7 @@ use annie_testkit::{
 
 use crate::{
     flow::kernel::last_text,
-    world::{World, WorldParts, ann, check_log, eventually},
+    world::{World, WorldParts, ann, check_log, come_back_after, eventually, node},
 };
 
 #[tokio::test]
@@ -210,6 +210,7 @@ async fn an_engine_that_leaves_takes_nothing_back_from_the_process_that_has_its_
     }
     assert!(world.log(conversation).await.len() > 100, "a snapshot is worth it when it leaves");
     let stranger = NodeIncarnation::from_uuid(parts.env.uuid());
+    parts.store.register_node(node(99), stranger, 3_600_000).await.expect("the store works");
     parts.store.claim(conversation, stranger).await.expect("the store works").expect("it is there");
     let body = EventBody::Received(Inbound { text: "there".to_owned(), ..Inbound::default() });
     let task = TaskId::from_uuid(parts.env.uuid());
@@ -218,10 +219,8 @@ async fn an_engine_that_leaves_takes_nothing_back_from_the_process_that_has_its_
     for stored in parts.store.commit(vec![message]).await {
         stored.expect("stored");
     }
-    eventually("it has left, and its conversation is watched", async || {
-        (conversations(&world).await["watched"] == 1).then_some(())
-    })
-    .await;
+    eventually("it has left", async || (conversations(&world).await["awake"] == 0).then_some(())).await;
+    come_back_after(100_000).await;
     let row = parts.store.conversation(Scope::Operator, conversation).await.expect("the store works");
     assert_eq!(row.and_then(|row| row.owner), Some(stranger));
     world.kernel.stop().await;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use annie_actors::{KernelError, Submission};
+use annie_actors::{KernelError, LeaseLimits, Submission};
 use annie_core::{
     event::{Mode, Priority, Scope},
     ids::{ConversationId, Seq, UserId},
@@ -11,7 +11,7 @@ use annie_core::{
 use annie_testkit::scripted_model::{ScriptedModel, calls, says};
 use serde_json::json;
 
-use crate::world::{World, WorldParts, ann, check_log, eventually};
+use crate::world::{World, WorldParts, ann, check_log, eventually, node};
 
 pub fn user(name: &str) -> UserId {
     UserId::new(name).expect("a user id")
@@ -251,8 +251,9 @@ async fn waiting_and_running_tasks_are_listed_with_place_and_reason() {
 #[tokio::test]
 async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
     let (mut here, mut there) = (WorldParts::new(|_, _| Ok(says("x"))), WorldParts::new(|_, _| Ok(says("x"))));
-    there.store = here.store.clone();
-    there.env = annie_testkit::env::env(8);
+    (there.store, there.env, there.node) = (here.store.clone(), annie_testkit::env::env(8), node(8));
+    // Learns of it long before the other one.
+    there.limits.lease = LeaseLimits { lease_ms: 1_000, renew_ms: 100 };
     let gate = || Arc::new(tokio::sync::Semaphore::new(0));
     let (gates, models): (Vec<_>, Vec<_>) = ["here", "there"]
         .map(|name| {
@@ -266,6 +267,10 @@ async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
     let said = first.say("hello").await;
     models[0].model.called(1).await;
     let second = there.start().await;
+    let row = first.kernel.conversation(Scope::User(ann()), said.conversation).await.expect("there");
+    assert_eq!(row.epoch.0, 1, "its owner lives");
+    // Another process declares it dead.
+    here.store.end_node(row.owner.expect("it is claimed")).await.expect("the store works");
     models[1].model.called(1).await;
     gates[0].add_permits(10);
     eventually("its Engine is gone", async || {
@@ -277,9 +282,8 @@ async fn a_process_that_lost_a_conversation_to_another_does_not_take_it_back() {
     assert_eq!(second.answer(&said).await, "there");
     let row = second.kernel.conversation(Scope::User(ann()), said.conversation).await.expect("there");
     assert_eq!(row.epoch.0, 2, "each claimed it once");
-    // A message that comes in here brings the conversation here.
-    let more = first.say_in(said.conversation, "and now?").await;
-    assert_eq!(first.answer(&more).await, "here");
+    let more = second.say_in(said.conversation, "and now?").await;
+    assert_eq!(second.answer(&more).await, "there");
     check_log(&first.log(said.conversation).await);
     for world in [first, second] {
         world.kernel.stop().await;

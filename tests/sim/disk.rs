@@ -53,6 +53,8 @@ impl Life {
 const PACES_MS: [u64; 3] = [0, 3, 40];
 /// How long a disk stalls, in milliseconds: longer than a commit may take, or just long.
 const STALLS_MS: [u64; 3] = [300, 4_000, 17_000];
+/// How often a process looks that is never told of another one, in milliseconds: as the store for many processes has it.
+const LOOK_MS: u64 = 60_000;
 const TROUBLES: [&str; 5] = ["full", "locked", "unavailable", "reply lost", "stalls"];
 
 /// The disk of a life.
@@ -94,7 +96,8 @@ pub fn disk(
             life.goes_on().await;
         })
     };
-    Arc::new(data.with_hook(Arc::new(hook)).with_wait(Arc::new(wait)))
+    let looks = data.with_wakes(Arc::new(|| Box::pin(pass_ms(LOOK_MS))));
+    Arc::new(looks.with_hook(Arc::new(hook)).with_wait(Arc::new(wait)))
 }
 
 const fn name(point: StorePoint<'_>) -> &'static str {

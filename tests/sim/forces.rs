@@ -86,6 +86,7 @@ pub async fn freeze(town: Arc<Town>, ms: u64, wakes_ms: u64) {
     let process = town.process().await;
     town.watch.two_processes();
     process.life.becomes(Health::Frozen);
+    town.takes_another_folder();
     town.lose(&process);
     pass_ms(ms).await;
     if process.life.is(Health::Frozen) {

@@ -56,9 +56,7 @@ async fn a_message_that_its_engine_has_not_heard_of_can_be_cancelled() {
         StorePoint::Commit(_) if seen.compare_exchange(ARMED, CUT, SeqCst, SeqCst).is_ok() => {
             StoreFault::LoseReply(StoreErrorKind::Unavailable)
         }
-        StorePoint::Read("open_conversations") if seen.load(SeqCst) == CUT => {
-            StoreFault::Fail(StoreErrorKind::Unavailable)
-        }
+        StorePoint::Read("open_for") if seen.load(SeqCst) == CUT => StoreFault::Fail(StoreErrorKind::Unavailable),
         _ => StoreFault::Pass,
     })));
     let world = parts.start().await;

@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use annie_actors::{Backend, Kernel, KernelLimits, Parts, Profile, Profiles};
+use annie_actors::{Backend, Kernel, KernelLimits, LeaseLimits, Parts, Profile, Profiles};
 use annie_core::{
     breaker::BreakerLimits,
     event::Priority,
-    ids::{ConversationId, Seq, TaskId, UserId},
+    ids::{ConversationId, NodeId, Seq, TaskId, UserId},
     letter::LetterLimits,
     notice::NotifyLimits,
     ports::{Env, Model},
@@ -76,6 +76,8 @@ pub struct Town {
     shape: Shape,
     process: Shared<Option<Process>>,
     lives: AtomicU32,
+    /// Which data folder the next life uses: that of a frozen process is locked.
+    folder: AtomicU32,
     is_over: AtomicBool,
     acked: Mutex<Vec<Acked>>,
     heard: Mutex<BTreeMap<u64, (ConversationId, Seq)>>,
@@ -119,6 +121,7 @@ impl Town {
             shape,
             process: Shared::new(None),
             lives: AtomicU32::new(0),
+            folder: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             acked: Mutex::default(),
             heard: Mutex::default(),
@@ -197,6 +200,11 @@ impl Town {
         }
     }
 
+    /// The next life of the process is another one's neighbour.
+    pub fn takes_another_folder(&self) {
+        self.folder.fetch_add(1, SeqCst);
+    }
+
     /// Starts the process whenever there is none, and looks after stuck actors.
     pub async fn manage(self: Arc<Self>) {
         while !self.is_over() {
@@ -225,6 +233,7 @@ impl Town {
         });
         let parts = Parts {
             env: self.env.clone(),
+            node: NodeId::from_uuid(uuid::Uuid::from_u128(u128::from(self.folder.load(SeqCst)))),
             store: disk(
                 &self.data,
                 &life,
@@ -281,6 +290,8 @@ fn shape(dice: Dice) -> Shape {
         notify: NotifyLimits { every_ms: pick("notify", &[100, 5_000]), ..NotifyLimits::default() },
         ..KernelLimits::default()
     };
+    let lease_ms = pick("lease", &[400, 2_000, 10_000]);
+    limits.lease = LeaseLimits { lease_ms, renew_ms: lease_ms / 4 };
     limits.turn.letters = LetterLimits {
         retry_after_ms: pick("retry", &[2_000, 30_000]),
         archive_after_ms: pick("archive", &[20_000, 90_000]),

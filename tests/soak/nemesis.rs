@@ -71,6 +71,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("/infra/letters", 2),
     ("/infra/notifier", 2),
     ("/infra/expiry", 1),
+    ("/infra/node", 1),
     ("/infra", 1),
     ("/doors", 1),
     ("/resources", 1),

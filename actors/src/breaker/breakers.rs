@@ -162,6 +162,7 @@ async fn ensure(ctx: &Context<Breakers>, state: &mut BreakersState, skill: &str)
         runner: state.wiring.runner.clone(),
         log: state.wiring.log.clone(),
         operations: state.wiring.operations.clone(),
+        lease: state.wiring.lease.clone(),
     };
     match ctx.spawn::<CircuitBreaker>(&format!("breaker:{skill}"), args).await {
         Ok(addr) => {

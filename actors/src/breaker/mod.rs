@@ -31,6 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     log_writer::LogMsg,
+    node_lease::Lease,
     observe::{Context, Handle, Named, Node, NodeError, task_point},
     operations::OperationKeys,
     tasks::{Tasks, caught},
@@ -125,6 +126,7 @@ pub struct BreakerArgs {
     pub(crate) runner: Arc<dyn SkillRunner>,
     pub(crate) log: Handle<LogMsg>,
     pub(crate) operations: OperationKeys,
+    pub(crate) lease: Arc<Lease>,
 }
 
 /// A breaker's state.

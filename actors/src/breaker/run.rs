@@ -37,7 +37,7 @@ impl Ran {
 }
 
 pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
-    let effect = request.skill.effect;
+    let (effect, holder) = (request.skill.effect, args.lease.incarnation());
     let not_run = |answer| Ran { answer, ran: false };
     if effect == Effect::Once && request.started_before {
         return not_run(RunAnswer::Done(find_out(args, env, &request).await));
@@ -55,6 +55,11 @@ pub async fn run(args: &BreakerArgs, env: &Env, request: RunRequest) -> Ran {
             }
             Err(e) => return not_run(RunAnswer::Done(not_started(&request, e.to_string()))),
         }
+    }
+    // A process that stood still behind its mark may have been declared dead since: another one tells the user that nobody
+    // knows whether it ran.
+    if effect == Effect::Once && !args.lease.holds(holder, env.clock.as_ref()).await {
+        return not_run(RunAnswer::Done(not_started(&request, "the lease of this process has run out".to_owned())));
     }
     let mut runs = 0;
     let outcome = loop {

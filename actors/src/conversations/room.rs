@@ -14,9 +14,7 @@ use annie_core::{
     time::Micros,
 };
 
-use super::{
-    Conversations, ConversationsMsg, ConversationsState, Work, new_seat, others::ask_back, wake, watch::steady,
-};
+use super::{Conversations, ConversationsMsg, ConversationsState, Work, new_seat, start, steady, wake};
 use crate::{
     engine::{EngineMsg, Sleep},
     observe::Context,
@@ -77,16 +75,6 @@ impl Room {
     /// Whether a conversation sleeps, and knows all events up to this one.
     pub fn sleeps(&self, conversation: ConversationId, seq: Seq) -> bool {
         self.sleeping.get(&conversation).is_some_and(|sleeper| sleeper.seq >= seq)
-    }
-
-    /// Those that sleep, and the last event that each knows.
-    pub fn asleep(&self) -> BTreeMap<ConversationId, Seq> {
-        self.sleeping.iter().map(|(conversation, sleeper)| (*conversation, sleeper.seq)).collect()
-    }
-
-    /// Those that sleep or wait for room.
-    pub fn all(&self) -> BTreeSet<ConversationId> {
-        self.sleeping.keys().copied().chain(self.waiting.iter().map(|(conversation, ..)| *conversation)).collect()
     }
 
     /// A conversation does not sleep any more.
@@ -153,8 +141,6 @@ pub(super) fn take_seat(
         return true;
     }
     state.room.rouse(conversation);
-    // Whatever is asked of it meant the time before.
-    state.tasks.remove(&Work::Back(conversation));
     if !is_full(state) {
         state.room.seats += 1;
         state.seats.insert(conversation, new_seat(user.clone(), cause, state.room.seats));
@@ -280,12 +266,12 @@ fn set_rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
 }
 
 /// Those whose time has come, come back.
-pub(super) fn rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+pub(super) async fn rouse(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.tasks.remove(&Work::Rouse);
     state.room.rouse_at = None;
     let now = ctx.now();
     while let Some((conversation, user)) = state.room.next_due(now) {
-        come_back(ctx, state, conversation, user);
+        come_back(ctx, state, conversation, user).await;
     }
     set_rouse(ctx, state);
 }
@@ -303,14 +289,14 @@ fn set_round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
 
 /// Once in a while all are asked again; or if nobody waits those come back that sleep and take turns: as many as there is room
 /// for, and otherwise one. Who has slept long comes back all the same.
-pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
+pub(super) async fn round(ctx: &Context<Conversations>, state: &mut ConversationsState) {
     state.tasks.remove(&Work::Round);
-    rouse(ctx, state);
+    rouse(ctx, state).await;
     let (now, is_wanted) = (steady(ctx), !state.room.waiting.is_empty());
     let free = state.wiring.limits.engines_max.saturating_sub(state.seats.len());
     for _ in 0..free.clamp(1, BACK_MAX) {
         let Some((conversation, user)) = state.room.next_turn(now, is_wanted) else { break };
-        come_back(ctx, state, conversation, user);
+        come_back(ctx, state, conversation, user).await;
     }
     press(ctx, state);
     if !state.room.turns.is_empty() || !state.room.waiting.is_empty() {
@@ -318,22 +304,20 @@ pub(super) fn round(ctx: &Context<Conversations>, state: &mut ConversationsState
     }
 }
 
-/// A conversation that sleeps comes back before its time.
-pub(super) fn rouse_one(ctx: &Context<Conversations>, state: &mut ConversationsState, conversation: ConversationId) {
-    if let Some(sleeper) = state.room.rouse(conversation) {
-        ask_back(ctx, state, conversation, sleeper.user);
-    }
-}
-
-/// A conversation comes back that slept, or whose life left something open.
-pub(super) fn come_back(
+/// A conversation comes back that slept, or whose life left something open; unless another process took it over meanwhile,
+/// which its claim finds out.
+pub(super) async fn come_back(
     ctx: &Context<Conversations>,
     state: &mut ConversationsState,
     conversation: ConversationId,
     user: UserId,
 ) {
-    state.room.rouse(conversation);
-    ask_back(ctx, state, conversation, user);
+    if take_seat(ctx, state, conversation, &user, None)
+        && state.seats.get(&conversation).is_some_and(|seat| seat.addr.is_none())
+        && !state.tasks.contains(&Work::Backoff(conversation))
+    {
+        start(ctx, state, conversation).await;
+    }
 }
 
 #[cfg(test)]

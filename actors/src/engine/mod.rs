@@ -195,6 +195,8 @@ pub(crate) struct EngineArgs {
     pub blamed: Option<TaskId>,
     /// What this life works on.
     pub at_work: AtWork,
+    /// It takes the conversation whoever owns it.
+    pub takes_over: bool,
 }
 
 /// What an Engine's tasks are for.
@@ -224,6 +226,7 @@ pub(crate) struct EngineState {
     pub cause: Option<ResumeCause>,
     pub blamed: Option<TaskId>,
     pub at_work: AtWork,
+    pub takes_over: bool,
     pub epoch: Epoch,
     pub tasks: Tasks<EngineTask>,
     pub agents: BTreeMap<ActorId, Seat>,
@@ -274,6 +277,7 @@ impl Node for Engine {
             cause: args.cause,
             blamed: args.blamed,
             at_work: args.at_work,
+            takes_over: args.takes_over,
             epoch: Epoch(0),
             tasks: Tasks::of(ctx.branch()),
             agents: BTreeMap::new(),

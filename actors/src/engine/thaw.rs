@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use annie_core::{
     event::{Event, EventBody, NewEvent, ResumeCause, Scope},
     ids::{AgentId, ConversationId, Seq, UserId},
-    ports::{Store, StoreError},
+    ports::{Claimed, Store, StoreError},
     turn::{Conversation, Deferral, STATE_VERSION, Turn},
 };
 
@@ -37,10 +37,16 @@ pub(super) async fn ask<T>(
 
 pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Result<(), NodeError> {
     let (store, id) = (state.wiring.store.clone(), state.conv.id);
-    let claim = ask("cannot claim the conversation", store.claim(id, state.wiring.node));
-    let Some(claim) = ctx.wait_for(claim).await? else {
+    let claim = match ctx.wait_for(ask("cannot claim the conversation", claim(state))).await? {
+        Claimed::Ours(claim) => claim,
         // Woken for a conversation that nobody has written to: nothing to do.
-        return Ok(());
+        Claimed::Unknown => return Ok(()),
+        Claimed::Refused => {
+            tracing::debug!(conversation = %id, "a living process owns the conversation");
+            state.fenced = true;
+            ctx.stop();
+            return Ok(());
+        }
     };
     ctx.fault_point("claimed").await?;
     state.epoch = claim.epoch;
@@ -69,6 +75,15 @@ pub(super) async fn thaw(ctx: &Context<Engine>, state: &mut EngineState) -> Resu
     });
     let events = events.collect();
     record::record_all(ctx, state, events).await
+}
+
+/// Claims the conversation; not from a living process, unless this life was told to take it.
+async fn claim(state: &EngineState) -> Result<Claimed, StoreError> {
+    let (store, by) = (&state.wiring.store, state.wiring.lease.incarnation());
+    if !state.takes_over {
+        return store.claim_free(state.conv.id, by).await;
+    }
+    Ok(store.claim(state.conv.id, by).await?.map_or(Claimed::Unknown, Claimed::Ours))
 }
 
 /// The log writer tells the scheduler what is stored, and may have died before it told.

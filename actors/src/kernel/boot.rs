@@ -11,7 +11,7 @@ use std::{
 };
 
 use annie_core::{
-    ids::NodeIncarnation,
+    ids::NodeId,
     ports::{Catalog, Env, SkillRunner, Store},
     route::{BackendFacts, RouteMode, RouteTable},
 };
@@ -26,6 +26,7 @@ use crate::{
     hub::Hub,
     letters::DeadLetters,
     log_writer::{Keepers, LogArgs, LogWriter},
+    node_lease::{Lease, NodeLease},
     notify::Notifier,
     observe::{Directory, Path, System},
     operations::{OperationKeys, SECRET},
@@ -38,8 +39,9 @@ use crate::{
 };
 
 /// Who must live for all to work: the tree without what it starts on demand.
-const PERMANENT: [&str; 10] = [
+const PERMANENT: [&str; 11] = [
     "/infra/log",
+    "/infra/node",
     "/infra/notifier",
     "/infra/letters",
     "/infra/expiry",
@@ -51,10 +53,16 @@ const PERMANENT: [&str; 10] = [
     "/doors",
 ];
 
+/// How long the store may take to take note that the process ends, in milliseconds.
+const END_MS_MAX: u64 = 1_000;
+
 /// What a kernel is made of.
 pub struct Parts {
     /// Time, randomness, faults.
     pub env: Env,
+    /// Which node this process is among those that share its store: the same after a restart on the same data folder, and
+    /// no other living process's.
+    pub node: NodeId,
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
     /// The skills.
@@ -106,6 +114,7 @@ impl Kernel {
         let leases = Leases::new(parts.env.clock.clone(), parts.limits.breaker, parts.limits.deadlines, &order);
         let fresh = std::array::from_fn(|_| parts.env.entropy.next_u64().to_le_bytes()[0]);
         let secret = parts.store.secret(SECRET, fresh).await?;
+        let lease = Lease::register(parts.node, &parts.env, parts.store.as_ref(), parts.limits.lease).await?;
         let routing = Routing {
             table: parts.routing.0,
             mode: parts.routing.1,
@@ -113,7 +122,7 @@ impl Kernel {
         };
         let wiring = Arc::new(Wiring {
             embeddings: Arc::default(),
-            node: NodeIncarnation::from_uuid(parts.env.uuid()),
+            lease: Arc::new(lease),
             env: parts.env,
             store: parts.store,
             catalog: parts.catalog,
@@ -192,6 +201,11 @@ impl Kernel {
     pub async fn stop(&self) {
         self.drain();
         stop_child(&self.root.cell, Duration::from_secs(25)).await;
+        // A store that does not answer tells the others nothing; the lease expires by itself.
+        let end = self.wiring.lease.end(self.wiring.store.as_ref());
+        if !matches!(tokio::time::timeout(Duration::from_millis(END_MS_MAX), end).await, Ok(Ok(()))) {
+            tracing::warn!("other processes are not told that this one has ended");
+        }
         self.wiring.store.close().await;
     }
 
@@ -215,7 +229,7 @@ impl Kernel {
 fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
     let (wiring, has_lived) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
     let infra = ChildSpec::permanent::<Supervisor>("infra", move || {
-        let (notifier, letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone());
+        let (node, notifier, letters, expiry) = (wiring.clone(), wiring.clone(), wiring.clone(), wiring.clone());
         let (wiring, has_lived) = (wiring.clone(), has_lived.clone());
         let log = ChildSpec::permanent::<LogWriter>("log", move || LogArgs {
             store: wiring.store.clone(),
@@ -226,6 +240,7 @@ fn infra(wiring: &Arc<Wiring>) -> ChildSpec {
         });
         let children = vec![
             log,
+            ChildSpec::permanent::<NodeLease>("node", move || node.clone()),
             ChildSpec::permanent::<Notifier>("notifier", move || notifier.clone()),
             ChildSpec::permanent::<DeadLetters>("letters", move || letters.clone()),
             ChildSpec::permanent::<Expiry>("expiry", move || expiry.clone()),

@@ -51,6 +51,10 @@ fn an_address_that_does_not_fit_is_refused_with_its_place_and_without_its_passwo
         ("connections_max = 2".to_owned(), "`store.connections_max`: it is 2"),
         ("connect_ms_max = 0".to_owned(), "`store.connect_ms_max`: it is 0"),
         ("statement_ms_max = 0".to_owned(), "`store.statement_ms_max`: it is 0"),
+        ("node_lease_ms = 999".to_owned(), "`store.node_renew_ms`: it is 3000, and the lease lasts 999 ms"),
+        ("node_lease_ms = 999\nnode_renew_ms = 200".to_owned(), "`store.node_lease_ms`: it is 999"),
+        ("node_lease_ms = 6000".to_owned(), "`store.node_renew_ms`: it is 3000, and the lease lasts 6000 ms"),
+        ("node_renew_ms = 99".to_owned(), "`store.node_renew_ms`: it is 99"),
         ("readers_max = 0".to_owned(), "`store.readers_max`: it is 0"),
     ] {
         let error = store_of(&format!("[store]\n{text}\n"), &environment).unwrap_err();

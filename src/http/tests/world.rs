@@ -113,6 +113,7 @@ impl Server {
         let table = RouteTable::new(default_rules(), std::slice::from_ref(&facts)).unwrap();
         let kernel = Kernel::start(Parts {
             env: env.clone(),
+            node: annie_core::ids::NodeId::from_uuid(uuid::Uuid::from_u128(1)),
             store: store.clone(),
             catalog: Arc::new(FixedCatalog::three()),
             runner: Arc::new(skills),
