@@ -153,7 +153,7 @@ async fn a_kernel_that_is_shutting_down_takes_nothing_and_says_so() {
     let world = WorldParts::new(|_, _| Ok(says("fine"))).start().await;
     world.kernel.drain();
     let refused = world.kernel.submit(annie_actors::Submission::new(ann(), "test", "hello")).await;
-    assert!(matches!(refused, Err(KernelError::Unavailable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(KernelError::NotReady(_))), "{refused:?}");
 }
 
 /// What another user may not see is not found, on every read and every act.
