@@ -38,7 +38,7 @@ async fn send(kernel: &Kernel, who: &UserId, n: usize) -> (Submitted, u32) {
                 assert!(refusal.retry_after_ms >= 1_000, "a hint that helps: {refusal:?}");
                 come_back_after(refusal.retry_after_ms).await;
             }
-            Err(KernelError::Unavailable(_)) => come_back_after(20).await,
+            Err(KernelError::NotReady(_) | KernelError::Unavailable(_)) => come_back_after(20).await,
             Err(other) => panic!("{other}"),
         }
     }

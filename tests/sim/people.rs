@@ -74,7 +74,9 @@ async fn send(town: &Town, message: &Submission) -> Option<Submitted> {
                 pass_ms(refusal.retry_after_ms.clamp(1, 4_000)).await;
             }
             Ok(Err(KernelError::TooSoon { retry_after_ms })) => pass_ms(retry_after_ms).await,
-            Ok(Err(KernelError::Unavailable(_) | KernelError::Store(_))) => pass_ms(20 + 30 * n).await,
+            Ok(Err(KernelError::NotReady(_) | KernelError::Unavailable(_) | KernelError::Store(_))) => {
+                pass_ms(20 + 30 * n).await
+            }
             Ok(Err(e)) => {
                 town.watch.wrong(format!("a message was refused: {e} ({message:?})"));
                 return None;
@@ -108,7 +110,7 @@ pub async fn control(town: Arc<Town>, who: usize, verb: &str) {
     };
     let process = town.process().await;
     match process.kernel.control(Scope::User(user(who)), acked.task, control, "its user").await {
-        Ok(_) | Err(KernelError::Unavailable(_) | KernelError::Store(_)) => {}
+        Ok(_) | Err(KernelError::NotReady(_) | KernelError::Unavailable(_) | KernelError::Store(_)) => {}
         Err(e) => town.watch.wrong(format!("{verb} of {}: {e}", acked.task)),
     }
 }
