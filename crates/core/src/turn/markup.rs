@@ -88,16 +88,36 @@ pub(super) fn invented_result(text: &str) -> Option<String> {
     Some(words.trim().to_owned())
 }
 
-/// Where in a text that is being written something begins that may be a call or a made-up result.
-pub(super) fn begins_at(text: &str) -> Option<usize> {
-    let start = text.len() - text.trim_start().len();
-    let whole = &text[start..];
-    if whole.starts_with(RESULT) || is_cut_call(whole) || is_call(unfenced(whole.trim_end())) {
-        return Some(start);
+/// Whether a text that is being written begins as a made-up result does, or is a call written as JSON.
+pub(super) fn begins_as_call_or_result(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with(RESULT) || is_cut_call(text) || is_call(unfenced(text))
+}
+
+/// Whether a text that is being written may still turn out to be so.
+pub(super) fn may_begin_as_call_or_result(text: &str) -> bool {
+    RESULT.starts_with(text.trim_start()) || may_become_call(text)
+}
+
+/// How a text begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// With a tag in which a call stands.
+    Tag,
+    /// With the beginning of such a tag, and nothing else.
+    PartOfTag,
+    Other,
+}
+
+pub(super) fn opening_of(text: &str) -> Opening {
+    let mut tags = TAGS.iter().map(|(opening, _)| *opening);
+    if tags.clone().any(|tag| text.starts_with(tag)) {
+        Opening::Tag
+    } else if tags.any(|tag| tag.starts_with(text)) {
+        Opening::PartOfTag
+    } else {
+        Opening::Other
     }
-    TAGS.iter()
-        .filter_map(|(opening, _)| text.match_indices(opening).map(|(at, _)| at).find(|at| is_bare(text, *at)))
-        .min()
 }
 
 /// Whether a text that is being written may still turn out to be a call written as JSON: its second key tells.
@@ -117,21 +137,6 @@ fn may_become_call(text: &str) -> bool {
         && CALL_KEYS.iter().any(|key| {
             key.starts_with(object) || object.starts_with(key) && object.matches('"').count() < QUOTES_TOLD_BY
         })
-}
-
-/// How many bytes at the end of a text may become the beginning of a call.
-pub(super) fn opening_bytes_at_end(text: &str) -> usize {
-    if may_become_call(text) {
-        return text.trim_start().len();
-    }
-    let tags = TAGS.iter().map(|(opening, _)| *opening);
-    let may_begin = |opening: &str| {
-        (1..opening.len()).rev().find(|n| text.ends_with(&opening[..*n]) && is_bare(text, text.len() - n))
-    };
-    let result =
-        Some(RESULT).filter(|_| text.trim_start().len() < RESULT.len() && RESULT.starts_with(text.trim_start()));
-    let of_result = result.map(|_| text.trim_start().len());
-    tags.filter_map(may_begin).chain(of_result).max().unwrap_or(0)
 }
 
 /// Whether what stands there is not shown as code.
