@@ -40,6 +40,7 @@ fn what_keeps_an_invariant_can_be_taken_out_as_the_list_says() {
             "annie-core" => &["crates/core/"],
             "annie-store" => &["crates/store/"],
             "annie-llm" => &["crates/llm/"],
+            "annie-planner" => &["crates/planner/"],
             "annie-skillkit" => &["crates/skillkit/"],
             _ => &[],
         };
