@@ -1,5 +1,5 @@
-//! What can go wrong at a door, in one closed list of codes, each mapped once to HTTP and once to gRPC (interfaces 4.1); and
-//! why Annie does not start or ends.
+//! What can go wrong at a door, in one closed list of codes, each mapped once to HTTP and once to gRPC; and why Annie
+//! does not start or ends.
 //!
 //! Doors speak in [`Fault`]s. Each dialect (problem+json, OpenAI's shape, gRPC status) renders them in one place of its own.
 

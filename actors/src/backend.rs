@@ -1,4 +1,4 @@
-//! The actors of the backends (design 3): each looks whether its endpoint is there.
+//! The actors of the backends: each looks whether its endpoint is there.
 //!
 //! Owns: `Backends` one actor per backend, each with a budget of restarts; `BackendNode` the question whether its endpoint
 //! answers, asked at the start and, only while it does not, again at growing intervals; and, whenever it does, what its server

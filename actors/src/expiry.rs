@@ -1,4 +1,4 @@
-//! Long-running operations whose time is up: their conversation is told that no result came (S3 6.5).
+//! Long-running operations whose time is up: their conversation is told that no result came.
 //!
 //! Owns: when the next operation expires. Supervised by: infra. Survives its death: the operations, which are folded from
 //! the log. The message has the same id as the one that a result would have brought, so that only one of them is taken.

@@ -1,4 +1,4 @@
-//! A user's open tasks with what the queue knows of them: what job control speaks about (S3 5.8).
+//! A user's open tasks with what the queue knows of them: what job control speaks about.
 
 use std::time::Duration;
 

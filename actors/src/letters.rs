@@ -1,4 +1,4 @@
-//! Dead letters: tries again by itself what failed while nobody waited, and gives up what failed for too long (S3 5.9).
+//! Dead letters: tries again by itself what failed while nobody waited, and gives up what failed for too long.
 //!
 //! Owns: when something is next to be done about a letter. Supervised by: infra. Survives its death: the letters, which are
 //! folded from the log. A new try is a message whose id is made of the letter's, so that it is sent once however often it

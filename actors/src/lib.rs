@@ -1,6 +1,6 @@
 //! The living tree: everything that is an actor, and nothing else. Ractor lives here and nowhere else.
 //!
-//! [`Kernel`] is what the doors hold. The rest is the tree of design 3.
+//! [`Kernel`] is what the doors hold. The rest is the tree of supervised actors behind it.
 
 mod backend;
 mod breaker;

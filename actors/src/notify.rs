@@ -1,4 +1,4 @@
-//! The notifier: tells users of work that ended while nobody waited for it (S3 5.8).
+//! The notifier: tells users of work that ended while nobody waited for it.
 //!
 //! Owns: the outbox's way out, and when each user was last notified; the store keeps both. Supervised by: infra.
 //! Survives its death: the outbox, which its next life reads, and every notification, which is stored in one transaction

@@ -1,4 +1,4 @@
-//! Long-running operations (S3 6.5): a skill may answer that its result comes later; whoever brings it shows a key that is
+//! Long-running operations [S3 6.5]: a skill may answer that its result comes later; whoever brings it shows a key that is
 //! good for that one operation, and the result becomes a message of the right conversation, days later if need be.
 
 use std::fmt;

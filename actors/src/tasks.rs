@@ -1,6 +1,6 @@
-//! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, is aborted when
-//! the actor's state is dropped, and its panic ends the actor instead of being a silence (reference/actors 1.3): somebody
-//! waits for what the task was to say, and the actor's next life asks again.
+//! Tracked tasks: the only place of this package that spawns. A task belongs to the actor that started it, is aborted
+//! when the actor's state is dropped, and its panic ends the actor instead of being a silence: somebody waits for what
+//! the task was to say, and the actor's next life asks again.
 
 use std::{any::Any, future::Future, hash::Hash, panic::AssertUnwindSafe};
 

@@ -1,5 +1,5 @@
-//! Kills actors whose handler has been running for too long: their parents start them anew. On its own thread with its own
-//! runtime, so that it works while every worker is blocked (design 3, admin plane).
+//! Kills actors whose handler has been running for too long: their parents start them anew. On its own thread with its
+//! own runtime, so that it works while every worker is blocked.
 
 use std::{sync::Weak, time::Duration};
 

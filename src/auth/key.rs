@@ -1,5 +1,4 @@
-//! API keys: `annie_<key id>_<43 base62>`. Of the secret only its SHA-256 is stored: 256 random bits need no slow hash
-//! (interfaces 4.4).
+//! API keys: `annie_<key id>_<43 base62>`. Of the secret only its SHA-256 is stored: 256 random bits need no slow hash.
 
 use annie_core::{
     ids::UserId,

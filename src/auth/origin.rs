@@ -1,5 +1,5 @@
 //! Keeps foreign web pages out. A page in a browser on this machine can reach a loopback port, under a host name of its
-//! choosing (DNS rebinding); its `Host` and `Origin` give it away (interfaces 6.2).
+//! choosing (DNS rebinding); its `Host` and `Origin` give it away.
 
 use axum::http::{HeaderMap, Method, Uri, header};
 

@@ -1,4 +1,4 @@
-//! What a key may do. Scopes are bound to the key where it is stored and never taken from a request (interfaces 4.4).
+//! What a key may do. Scopes are bound to the key where it is stored and never taken from a request.
 
 use std::{fmt, str::FromStr};
 

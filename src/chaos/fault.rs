@@ -1,5 +1,5 @@
-//! What a fault is: where it strikes, what it does there, how often and for how long. The catalogue of reference/actors 5.3 in
-//! words that the doors take and show.
+//! What a fault is: where it strikes, what it does there, how often and for how long. Every front end takes and shows the
+//! same words.
 
 use std::{fmt, str::FromStr};
 

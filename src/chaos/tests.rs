@@ -163,7 +163,8 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     tokio::time::timeout(patience, looking).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
-/// The boundaries of durability 7 and the envelope of every actor: (target, place, points).
+/// Every step of a turn at which something is stored or leaves the process, and the envelope of every actor: (target,
+/// place, points).
 const BOUNDARIES: &[(&str, &str, &[&str])] = &[
     ("actor", "engine", &["init", "ready", "claimed", "folded", "deciding", "stored"]),
     ("actor", "engine", &["before:ModelReplied", "after:ModelReplied", "before:SkillFinished", "child_ended"]),

@@ -398,7 +398,7 @@ impl Chat<'_> {
     }
 }
 
-/// What is said at once of work that nobody waits for (S3 5.8).
+/// What is said at once of work that nobody waits for.
 fn acknowledgement(said: &Said, title: &str) -> String {
     match said.position {
         _ if said.is_same => format!("That is being done already: \"{title}\""),

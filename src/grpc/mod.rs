@@ -94,7 +94,7 @@ pub(crate) fn routes(state: &AppState) -> Router {
             .register_encoded_file_descriptor_set(DESCRIPTOR)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // Some clients only speak the old revision (interfaces 4.1).
+    // Some clients only speak the old revision.
     match (reflection().build_v1(), reflection().build_v1alpha()) {
         (Ok(v1), Ok(v1alpha)) => routes = routes.add_service(v1).add_service(v1alpha),
         (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "there is no reflection"),

@@ -118,7 +118,7 @@ async fn a_model_that_never_stops_calling_tools_is_stopped_with_a_report() {
     let said = ask(&server, "hello").await;
     assert_eq!(said["paused"], true, "{said}");
     assert!(said["answer"].as_str().unwrap_or_default().contains("Would you like me to continue?"), "{said}");
-    assert_eq!(model.request_count(), 6, "six rounds and no more (S4 7.2)");
+    assert_eq!(model.request_count(), 6, "six rounds and no more [S4 7.2]");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

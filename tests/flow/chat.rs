@@ -1,5 +1,5 @@
-//! Every row of S3's table of job control (5.2.5), in phrases as one speaks them, typed into `annie chat` at a real server
-//! whose model is slow. What is said comes back in words, and what it did is seen in the tasks.
+//! Every row of the table of job control [S3 5.2.5], in phrases as one speaks them, typed into `annie chat` at a real
+//! server whose model is slow. What is said comes back in words, and what it did is seen in the tasks.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! When time is up and when a model fails: what each class gets (S3 5.3.5, 5.9).
+//! When time is up and when a model fails: what each class gets [S3 5.3.5] [S3 5.9].
 
 use std::sync::{Arc, Mutex};
 

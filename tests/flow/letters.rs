@@ -126,7 +126,7 @@ async fn what_nobody_waits_for_is_tried_again_once_after_six_hours_whoever_dies(
     let said = fail(&world, "research heat pumps", Priority::Normal).await;
     let row = letter(&world, &said).await;
     let wait_ms = row.letter.retry_at.expect("it is tried again").since_ms(row.letter.since);
-    assert!((6 * 3_600_000..6 * 3_600_000 + 60_000).contains(&wait_ms), "S3 5.9: {wait_ms}");
+    assert!((6 * 3_600_000..6 * 3_600_000 + 60_000).contains(&wait_ms), "six hours [S3 5.9]: {wait_ms}");
     assert_eq!(row.letter.tried.len(), 3, "three strategies: {:?}", row.letter.tried);
     kill_keeper(&world).await;
     looked_through(&world).await;

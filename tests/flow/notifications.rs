@@ -177,7 +177,7 @@ async fn several_endings_within_the_pause_become_one_notification() {
     .await;
     assert_eq!(told.len(), 2, "{told:#?}");
     assert_eq!(told[1].text, "I finished 2 things: \"two\" and \"three\".");
-    assert!(told[1].at.since_ms(told[0].at) >= 1_000, "S3 5.8: not more often");
+    assert!(told[1].at.since_ms(told[0].at) >= 1_000, "not more often than the setting says [S3 5.8]");
     world.kernel.stop().await;
 }
 

@@ -146,7 +146,7 @@ async fn equals_take_turns_round_by_round() {
     for (who, said) in ["a", "b", "c"].into_iter().zip(&all) {
         ended(&world, who, said).await;
     }
-    assert_eq!(*order.lock().expect("not poisoned"), ["a", "b", "c", "a", "b"], "S3 5.7");
+    assert_eq!(*order.lock().expect("not poisoned"), ["a", "b", "c", "a", "b"], "equals take turns [S3 5.7]");
 }
 
 #[tokio::test]

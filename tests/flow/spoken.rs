@@ -1,4 +1,4 @@
-//! What was spoken (ruling 15): never the orchestrator, skills that only read unless the words ask for more, a short answer.
+//! What was spoken: never the orchestrator, skills that only read unless the words ask for more, a short answer.
 
 use std::sync::{Arc, Mutex};
 

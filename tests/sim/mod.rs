@@ -1,5 +1,5 @@
 //! The whole kernel on one thread: its clock is simulated, its chance, disk, model, skills and users come from a seed, and
-//! so do the faults. After everything that is stored, and at the end, the invariants are looked at (design 9).
+//! so do the faults. After everything that is stored, and at the end, the invariants are looked at.
 //!
 //! A failing seed tells its faults and steps, made fewer; `just sim-seed SEED` runs it again.
 

@@ -1,4 +1,4 @@
-//! The guarded door to one skill (S0 5.4).
+//! The guarded door to one skill [S0 5.4].
 //!
 //! Owns: the breaker's state and the runs under way. A run is admitted or refused, marked as started (unless it only reads),
 //! run under its time limit, answered and counted, all behind this door. Supervised by: [`Breakers`]. Survives its death: the

@@ -1,4 +1,4 @@
-//! What a turn's prompts are made of besides the conversation, read once when the turn begins (S0 6.1).
+//! What a turn's prompts are made of besides the conversation, read once when the turn begins [S0 6.1].
 
 use std::{
     sync::{
@@ -59,7 +59,7 @@ pub(crate) async fn read_facts(
     let mut limits = TurnLimits { main_interface, ..wiring.limits.turn.clone() }.fitted_to(window);
     let spoken_as = (inbound.priority == Priority::Realtime).then(|| classify::spoken(&inbound.text));
     if spoken_as.is_some() {
-        // An orchestrator costs rounds, and whoever speaks waits for each (ruling 15).
+        // An orchestrator costs rounds, and a person who speaks waits for each.
         mode = Mode::SingleLoop;
         limits.response_tokens_reserve = limits.response_tokens_reserve.min(limits.voice_response_tokens_max);
     }
@@ -159,7 +159,7 @@ fn recalled(memory: Memory) -> Recalled {
     Recalled { number: memory.number, category, origin: origin.join(", "), text: memory.content }
 }
 
-/// How the answer should sound, for the prompt (S3 12.1).
+/// How the answer should sound, for the prompt [S3 12.1].
 const fn tone(mood: &Mood) -> &'static str {
     match (mood.brevity, mood.nudges) {
         (Brevity::Minimal, _) => "Answer in as few words as possible, and suggest nothing that was not asked for.",
@@ -190,7 +190,7 @@ fn local(now: Micros, timezone: &str) -> (String, String) {
     (local.format("%Y-%m-%d %H:%M %A").to_string(), local.format("%Y-%m-%dT%H:%M").to_string())
 }
 
-/// `/name arguments` of a prompt skill that users may invoke becomes the skill's instructions (S1, path 2).
+/// `/name arguments` of a prompt skill that users may invoke becomes the skill's instructions [S1 Triggering].
 async fn spoken(
     wiring: &Wiring,
     profile: &Profile,

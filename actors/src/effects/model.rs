@@ -184,7 +184,7 @@ pub(crate) struct ModelDone {
 }
 
 /// Runs a round on the first backend of its route that takes it. If that one fails in a way that another may not, the round
-/// is tried on the next (S3 10.4), with a permit of its own.
+/// is tried on the next, with a permit of its own.
 pub(crate) async fn call_model(wiring: Arc<Wiring>, call: ModelCall) -> ModelDone {
     let mut route = call.route.clone();
     let (mut ran_ms, mut waited_ms, mut prefill_ms) = (0, 0, 0);
@@ -309,7 +309,7 @@ fn not_asked(call: &ModelCall, error: ModelError, waited_ms: u64) -> ModelDone {
     }
 }
 
-/// A backend that works by itself is given the task, not the conversation (S3 10.6), once the log says so.
+/// A backend that works by itself is given the task, not the conversation, once the log says so.
 async fn prepare(
     wiring: &Arc<Wiring>,
     call: &ModelCall,

@@ -1,5 +1,5 @@
 //! Orders about tasks in plain words: first understood and recorded, then carried out, as often as it takes: doing it twice
-//! is the same as doing it once (S3 5.8).
+//! is the same as doing it once.
 
 use std::time::Duration;
 

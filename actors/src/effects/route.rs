@@ -1,4 +1,4 @@
-//! Which backends may run a turn's rounds, worked out once when it begins and recorded with the reasons (S3 10.3).
+//! Which backends may run a turn's rounds, worked out once when it begins and recorded with the reasons.
 
 use annie_core::{
     caller::Thread,

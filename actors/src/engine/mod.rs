@@ -46,7 +46,7 @@ use crate::{
     wiring::Wiring,
 };
 
-/// What is done with a task from outside (S3 5.2.5).
+/// What is done with a task from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
     /// End it.

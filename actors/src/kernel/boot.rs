@@ -261,7 +261,7 @@ fn keepers(wiring: &Wiring) -> Keepers {
     }
 }
 
-/// The permanent actors (design 3).
+/// The permanent actors: what the root supervises from start to stop.
 fn tree(wiring: &Arc<Wiring>, backends: Vec<(BackendFacts, u32)>) -> SupervisorArgs {
     let infra = infra(wiring);
     let names: Vec<String> = backends.into_iter().map(|(facts, _)| facts.name).collect();
@@ -303,7 +303,7 @@ fn backend_path(name: &str) -> Path {
     Path::parse("/resources/backends").child(&backend::segment(name))
 }
 
-/// Long-running work of the resources, and the backends' actors (design 3).
+/// Long-running work of the resources, and the backends' actors.
 fn resources(wiring: &Arc<Wiring>, backends: Vec<String>) -> ChildSpec {
     let wiring = wiring.clone();
     ChildSpec::permanent::<Supervisor>("resources", move || {

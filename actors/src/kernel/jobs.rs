@@ -1,4 +1,4 @@
-//! What a user does with tasks: look at them, hold them back, let them go on, hurry them, end them (S3 5.8).
+//! What a user does with tasks: look at them, hold them back, let them go on, hurry them, end them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Dead letters as doors see them: what failed, what was tried, try again now, or give up (S3 5.9).
+//! Dead letters as doors see them: what failed, what was tried, try again now, or give up.
 
 use std::collections::HashMap;
 

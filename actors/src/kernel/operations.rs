@@ -1,4 +1,4 @@
-//! Long-running operations as doors see them (S3 6.5): what is awaited, the key of one, and the result that comes.
+//! Long-running operations as doors see them: what is awaited, the key of one, and the result that comes.
 
 use annie_core::{
     event::Scope,

@@ -51,7 +51,7 @@ pub struct Submission {
     pub client_id: Option<String>,
     /// Through which door.
     pub source: String,
-    /// The class asked for; nothing means that source and words decide (S3 13).
+    /// The class asked for; nothing means that source and words decide.
     pub priority: Option<Priority>,
     /// The mode asked for.
     pub mode: Option<Mode>,
@@ -315,7 +315,7 @@ fn conversation_of(wiring: &Wiring, message: &Submission) -> ConversationId {
     message.conversation.or_else(named).unwrap_or_else(|| ConversationId::from_uuid(wiring.env.uuid()))
 }
 
-/// Whether the whole message is an order about tasks that it can be carried out on (S3 5.8).
+/// Whether the whole message is an order about tasks that it can be carried out on.
 async fn is_order(wiring: &Wiring, message: &Submission, conversation: ConversationId) -> bool {
     let Some(command) = understand(&message.text) else { return false };
     if command.is_certain() {

@@ -1,5 +1,6 @@
 //! Who lives where: path to cell, incarnation and gauges, outside any actor, so that it answers while actors are busy or
-//! dead. Ractor's own registry is process-wide and frees names late; it is not used (reference/actors 1.5).
+//! dead. Ractor's own registry is process-wide, and a killed actor frees its name late, so that its successor could not
+//! register: it is not used.
 
 use std::{
     collections::{BTreeMap, VecDeque},

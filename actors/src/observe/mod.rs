@@ -1,6 +1,6 @@
 //! Every actor of the tree is a [`Node`] inside [`Observed`]: the wrapper counts its mailbox, times its handlers, stamps its
 //! progress, keeps it in the [`Directory`] and strikes it with the faults that a test asks for. About a microsecond a
-//! message, which a model call outweighs by five orders of magnitude (reference/actors 1.2, 2.2).
+//! message, which a model call outweighs by five orders of magnitude.
 
 mod branch;
 mod directory;

@@ -238,9 +238,9 @@ pub(crate) async fn spawn<C: Node>(
 
 /// An actor: what it starts from, what it hears, what it keeps.
 ///
-/// `init` runs in the parent's task: cheap, no waiting. `ready` runs in the actor's own task before its first message: heavy
-/// loading belongs there (reference/actors 1.3). A handler never waits for a model, a skill or a process; short store calls
-/// are all it may wait for.
+/// `init` runs in the parent's task: cheap, no waiting. `ready` runs in the actor's own task before its first message:
+/// heavy loading belongs there. A handler never waits for a model, a skill or a process; short store calls are all it
+/// may wait for.
 pub trait Node: Sized + Send + Sync + 'static {
     /// What it hears.
     type Msg: Named + Send + 'static;
@@ -437,7 +437,7 @@ async fn busy<N: Node>(
     out
 }
 
-/// Kills arrive as terminations, and an aborted task too; both are abnormal (reference/actors 1.3).
+/// Kills arrive as terminations, and an aborted task too; both are abnormal.
 fn terminated(reason: Option<&str>) -> EndKind {
     match reason {
         Some("killed" | "actor_task_cancelled") => EndKind::Killed,

@@ -1,4 +1,4 @@
-//! A place for a new task: coalesced, refused with a reason and a time to come back, or admitted (design 4.1).
+//! A place for a new task: coalesced, refused with a reason and a time to come back, or admitted.
 
 use annie_core::{
     event::Priority,

@@ -429,7 +429,7 @@ impl Desk {
         }
     }
 
-    /// Whether somebody of class HIGH waits for the slot that it had, or has taken it since its round came back (ruling 4).
+    /// Whether somebody of class HIGH waits for the slot that it had, or has taken it since its round came back.
     fn gives_way(&mut self, task: TaskId, at: usize, now: Micros) -> bool {
         let Some(entry) = self.entries.get(&task) else { return false };
         let as_there = Waiting { backend: id(at), ..entry.waiting.clone() };

@@ -1,4 +1,4 @@
-//! The voice gate (S3 5.5): while somebody speaks, no round but voice starts on a backend. A lease: whoever holds it renews
+//! The voice gate [S3 5.5]: while somebody speaks, no round but voice starts on a backend. A lease: whoever holds it renews
 //! it, and a holder that dies frees it within one term. One holder from outside, and beside it every REALTIME task that is
 //! under way there.
 

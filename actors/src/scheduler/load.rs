@@ -198,7 +198,8 @@ impl Desk {
         }
     }
 
-    /// The time in which nothing ran does not count as waiting (ruling 4).
+    /// The time in which nothing ran does not count as waiting: after a long outage all tasks would count as HIGH, and
+    /// their classes would say nothing.
     fn waiting_of(&self, row: &TaskRow) -> Waiting {
         let downtime = self.leases.downtime().filter(|d| row.received_at < d.booted_at);
         let shift_ms = downtime.map_or(0, |d| i64::try_from(d.ms).unwrap_or(i64::MAX));

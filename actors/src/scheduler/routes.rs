@@ -1,4 +1,4 @@
-//! Which backend of its route a round waits for (S3 10.4, 10.5), and what moves it to another one.
+//! Which backend of its route a round waits for [S3 10.4] [S3 10.5], and what moves it to another one.
 
 use annie_core::{event::Priority, route::Shut, time::Micros};
 

@@ -1,4 +1,4 @@
-//! How often a conversation may be steered while it works (issue 3: once in 2 s).
+//! How often a conversation may be steered while it works: once in 2 s, since each time costs a round.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Supervision after OTP, written for ractor as it behaves (reference/actors 1.6, 2): child specs, a
-//! sliding-window budget with back-off, ordered stop with deadlines. A kill counts as a death.
+//! Supervision after OTP, written for ractor as it behaves (ADR 0004): child specs, a sliding-window budget with back-off,
+//! ordered stop with deadlines. A kill counts as a death.
 
 mod budget;
 mod supervisor;

@@ -1,4 +1,4 @@
-//! A skill's circuit breaker (S0 5.4): five failures in a row open it for 60 seconds, then one probe may pass; its success
+//! A skill's circuit breaker [S0 5.4]: five failures in a row open it for 60 seconds, then one probe may pass; its success
 //! closes the breaker, its failure opens it again. Pure: the actor tells it what happened and when.
 
 use serde::{Deserialize, Serialize};

@@ -22,7 +22,7 @@ pub use crate::inbound::{Inbound, Retry};
 /// The version that this build writes into `v`.
 pub const EVENT_VERSION: u16 = 1;
 
-/// Scheduling class of a task, most urgent first (S3 5.2.2).
+/// Scheduling class of a task, most urgent first [S3 5.2.2].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
@@ -62,7 +62,7 @@ impl Priority {
     }
 }
 
-/// How a conversation's turns are run (ruling 1).
+/// How a conversation's turns are run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -88,7 +88,7 @@ impl Mode {
 }
 
 /// What a turn's prompts are made of besides the conversation, read once when the turn begins and recorded, so that a
-/// replay builds the same prompts (S0 6.1).
+/// replay builds the same prompts [S0 6.1].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptFacts {
     /// Static part: the domain list with each domain's skills.
@@ -200,7 +200,7 @@ pub struct PlannedSkill {
     pub origin: Vec<String>,
 }
 
-/// One `dispatch_agent` (S4 2.2), validated.
+/// One `dispatch_agent` [S4 2.2], validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DispatchSpec {
     /// Its name in this turn.
@@ -251,7 +251,7 @@ pub struct ResolvedCall {
     pub action: Action,
 }
 
-/// How a sub-agent ended (S4 2.3, and the kernel's own endings).
+/// How a sub-agent ended: `completed`, `failed` and `timeout` [S4 2.3], and the kernel's own endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportStatus {
@@ -305,7 +305,7 @@ pub enum ResumeCause {
     Bystander,
 }
 
-/// What an order does with tasks (S3 5.2.5).
+/// What an order does with tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OrderVerb {
@@ -460,7 +460,7 @@ pub enum EventBody {
         /// Who.
         by: String,
     },
-    /// The kernel decided something, with its reasons (S3 11.2).
+    /// The kernel decided something, with its reasons [S3 11.2].
     Decided {
         /// Who decided: `orchestrator`, `limits`, `loop_guard`, `recovery` …
         component: String,
@@ -496,7 +496,7 @@ pub enum EventBody {
         /// Who.
         by: String,
     },
-    /// A deadline of the task's class has passed (S3 5.3.5).
+    /// A deadline of the task's class has passed [S3 5.3.5].
     DeadlinePassed {
         /// The hard one, which ends or defers the task; the soft one asks its model to come to an end.
         hard: bool,
@@ -547,7 +547,7 @@ pub enum EventBody {
     Answered {
         /// The text.
         text: String,
-        /// A limit was reached, and "continue" goes on from here (S0 5.2).
+        /// A limit was reached, and "continue" goes on from here [S0 5.2].
         #[serde(default)]
         paused: bool,
         /// What the whole turn cost.

@@ -118,7 +118,7 @@ impl ConversationId {
 
 impl IntentId {
     /// The intent of one recorded tool call. Keyed by the call's own id, never by a position: after a resume positions
-    /// can shift (reference/durability 3).
+    /// can shift.
     #[must_use]
     pub fn for_call(task: TaskId, agent: &AgentId, call: &str) -> Self {
         Self(hashed(&[b"intent", task.uuid().as_bytes(), agent.as_str().as_bytes(), call.as_bytes()]))
@@ -207,7 +207,7 @@ impl<'de> Deserialize<'de> for UserId {
 }
 
 /// Who runs rounds inside a turn: the orchestrator, or a sub-agent under the name that the orchestrator gave it
-/// (1 to 64 of `A-Z a-z 0-9 _ -`, unique within the turn; S4 2.2).
+/// (1 to 64 of `A-Z a-z 0-9 _ -`, unique within the turn).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct AgentId(String);

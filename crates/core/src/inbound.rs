@@ -54,7 +54,7 @@ pub struct Inbound {
     /// It must not leave the house: only local backends may run it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
-    /// What follows from the user's mood, where the front end knows it (S3 12).
+    /// What follows from the user's mood, where the front end knows it [S3 12.1].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mood: Option<Mood>,
     /// Its turn does not begin before this.
@@ -66,7 +66,7 @@ pub struct Inbound {
     /// It is a dead letter's new try.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// It brings the result of a long-running operation (S3 6.5).
+    /// It brings the result of a long-running operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<OperationId>,
     /// It is a conversation of its own that its caller will not come back to: lists leave it out.

@@ -1,11 +1,11 @@
-//! Dead letters: work that failed in every way that was tried (S3 5.9). The failure itself is an answer, once; the letter is
+//! Dead letters: work that failed in every way that was tried. The failure itself is an answer, once; the letter is
 //! what is kept to try again, by itself for work that nobody waits for, or when somebody asks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{event::Priority, time::Micros};
 
-/// How a turn that failed is tried again (S3 5.9), in this order.
+/// How a turn that failed is tried again [S3 5.9], in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
@@ -37,7 +37,7 @@ pub enum LetterState {
     Retried,
     /// Somebody did not want it any more.
     Discarded,
-    /// Its time is up: 48 h after the first failure (S3 5.9).
+    /// Its time is up: 48 h after the first failure [S3 5.9].
     Archived,
 }
 
@@ -64,7 +64,7 @@ impl std::str::FromStr for LetterState {
     }
 }
 
-/// When dead letters are tried again and given up (S3 5.9, design 6).
+/// When dead letters are tried again and given up [S3 5.9].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LetterLimits {

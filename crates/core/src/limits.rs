@@ -1,5 +1,5 @@
-//! The limits of a turn as data (S0 5.1, S4 7.1, design 6). They are recorded with the turn, so that a replay decides as the
-//! turn itself did even if the configuration has changed since.
+//! The limits of a turn as data [S0 5.1] [S4 7.1]. They are recorded with the turn, so that a replay decides as the turn
+//! itself did even if the configuration has changed since.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{
     outcome::Outcome,
 };
 
-/// How a sub-agent calls skills (ruling 1).
+/// How a sub-agent calls skills.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubAgentInterface {
@@ -21,7 +21,7 @@ pub enum SubAgentInterface {
     Json,
 }
 
-/// How the agent that answers the user calls skills (ruling 13).
+/// How the agent that answers the user calls skills: small models write commands better than they call tools (ADR 0015).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MainInterface {
@@ -31,7 +31,7 @@ pub enum MainInterface {
     /// Tools.
     Tools,
     /// Commands in fenced `cmd` blocks, as sub-agents write them. An orchestrator has no such form: its turns run as
-    /// `single_loop` then (ADR 0020).
+    /// `single_loop` then (ADR 0015).
     Cmd,
 }
 
@@ -60,29 +60,29 @@ impl MainInterface {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnLimits {
-    /// Sub-agents in a turn (S4 7.1).
+    /// Sub-agents in a turn [S4 7.1].
     pub agents_max: u32,
-    /// Skill calls of all agents of a turn together (S4 7.1).
+    /// Skill calls of all agents of a turn together [S4 7.1].
     pub skill_calls_max: u32,
-    /// Model rounds of the orchestrator in a turn (S4 7.2).
+    /// Model rounds of the orchestrator in a turn [S4 7.2].
     pub iterations_max: u32,
-    /// Tool calls of a turn in `single_loop` and `direct` mode (S0 5.1).
+    /// Tool calls of a turn in `single_loop` and `direct` mode [S0 5.1].
     pub single_loop_calls_max: u32,
-    /// Tool calls of a sub-agent whose dispatch does not say (S4 6).
+    /// Tool calls of a sub-agent whose dispatch does not say [S4 6.2].
     pub agent_calls_default: u32,
     /// Tool calls that a dispatch may ask for at most.
     pub agent_calls_max: u32,
-    /// Time that a sub-agent has for each round of its budget, in milliseconds (S4 6).
+    /// Time that a sub-agent has for each round of its budget, in milliseconds [S4 6.1].
     pub agent_round_ms_max: u64,
-    /// Skill calls of a conversation within the sliding window (S0 5.1).
+    /// Skill calls of a conversation within the sliding window [S0 5.1].
     pub window_calls_max: u32,
     /// Length of that window, in milliseconds.
     pub window_ms: u64,
-    /// Once an Engine has died so often in one turn, the message is taken out of its way (actors 2.1).
+    /// Once an Engine has died so often in one turn, the message is taken out of its way: it would kill the next one too.
     pub crashes_max: u32,
     /// Once the process has ended so often in one turn, the message is taken out of its way.
     pub restarts_max: u32,
-    /// The context window that prompts are fitted into, in tokens, where that of the model is not known (S0 6.3).
+    /// The context window that prompts are fitted into, in tokens, where that of the model is not known [S0 6.3].
     pub context_tokens_max: u32,
     /// Of a model's known window prompts fill at most so many tokens: a longer history costs more than it tells.
     pub window_tokens_max: u32,
@@ -90,7 +90,7 @@ pub struct TurnLimits {
     pub system_tokens_reserve: u32,
     /// Of those, kept for the answer.
     pub response_tokens_reserve: u32,
-    /// Tokens of an answer that is spoken (S2 4): what is heard has to be short.
+    /// Tokens of an answer that is spoken [S2 4]: what is heard has to be short.
     pub voice_response_tokens_max: u32,
     /// How sub-agents call skills.
     pub interface: SubAgentInterface,
@@ -150,7 +150,7 @@ impl TurnLimits {
     }
 
     /// Characters that the skill list may take in a prompt: 2 % of the model's window at four characters a token, or so many
-    /// where the window is not known (S1).
+    /// where the window is not known [S1 Layer 1].
     #[must_use]
     pub const fn skill_list_chars_max(window_tokens: Option<u32>) -> usize {
         match window_tokens {
@@ -200,15 +200,16 @@ pub struct Deadline {
     pub hard_ms: u64,
 }
 
-/// The deadlines of every class (S3 5.3.5).
+/// The deadlines of every class [S3 5.3.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Deadlines {
-    /// Voice: what was spoken asks for several things (S2 4). The seed's 150 ms to the first token are the backend's to keep.
+    /// Voice: what was spoken asks for several things [S2 4]. The 150 ms to the first token [S3 5.3.5] are the backend's to
+    /// keep.
     pub realtime: Deadline,
-    /// Voice: something is only asked (S2 4).
+    /// Voice: something is only asked [S2 4].
     pub voice_simple: Deadline,
-    /// Voice: something is to be done (S2 4).
+    /// Voice: something is to be done [S2 4].
     pub voice_action: Deadline,
     /// A person waits.
     pub high: Deadline,

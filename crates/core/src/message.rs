@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::caller::CallOptions;
 
-/// How long a provider may keep a prompt prefix (S0 6A.3).
+/// How long a provider may keep a prompt prefix [S0 6A.3].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheTtl {
@@ -121,7 +121,7 @@ impl Message {
 }
 
 /// A tool as the model is told of it. `parameters` is JSON Schema with its keys in a fixed order, so that the same set of
-/// tools is always the same bytes (S4 8.3).
+/// tools is always the same bytes [S4 8.3].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDef {
     /// The name to call it by.
@@ -156,9 +156,9 @@ pub struct ModelRequest {
     pub skill_names: Vec<String>,
     /// The longest answer, in tokens.
     pub output_tokens_max: u32,
-    /// Sticky routing key (interfaces 0.4): the conversation's id.
+    /// The conversation's id: a provider that routes by it (OpenRouter) keeps finding its prompt cache.
     pub session_id: String,
-    /// Scheduling class, 0 (most urgent) to 4, for servers that order requests themselves (interfaces 1.5).
+    /// Scheduling class, 0 (most urgent) to 4, for servers that order requests themselves, such as vLLM.
     #[serde(default)]
     pub priority: u8,
     /// What the caller of the turn asked of its answer.
@@ -264,7 +264,8 @@ pub const PROVIDER_STATE_BYTES_MAX: usize = 64 * 1024;
 pub struct ModelReply {
     /// The visible text.
     pub text: String,
-    /// The tool calls, in order. Tool calls make it a tool round whatever `finish` says (interfaces 1.2).
+    /// The tool calls, in order. Tool calls make it a tool round whatever `finish` says: some servers say `stop` beside
+    /// them.
     pub tool_calls: Vec<ToolCall>,
     /// Why it stopped.
     pub finish: Finish,

@@ -1,4 +1,4 @@
-//! How a user is told that work ended which nobody waited for (S3 5.8): which final words become a notification, and how
+//! How a user is told that work ended which nobody waited for [S3 5.8]: which final words become a notification, and how
 //! several are merged into one that can be spoken.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ const NAMES_MAX: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NotifyLimits {
-    /// From one notification of a user to the next, in milliseconds (S3 5.8).
+    /// From one notification of a user to the next, in milliseconds [S3 5.8].
     pub every_ms: u64,
     /// How long the first of several words waits for the others, in milliseconds.
     pub gather_ms: u64,

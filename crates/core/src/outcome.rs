@@ -1,13 +1,13 @@
-//! The typed result of a skill run (S3 4.3 calls it ToolResult): what happened, whether trying again can help, what else
-//! could be tried, and what is known about the side effect.
+//! The typed result of a skill run [S3 4.3]: what happened, whether trying again can help, what else could be tried, and
+//! what is known about the side effect.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{ids::OperationId, time::Micros};
 
-/// The five ways in which a skill run can end (S3 4.3), and `unknown` and `pending` beside them: a `once` effect whose
-/// receipt was lost (design 4), and a long-running operation that goes on elsewhere (S3 6.5).
+/// The five ways in which a skill run can end [S3 4.3], and `unknown` and `pending` beside them: a `once` effect whose
+/// receipt was lost, and a long-running operation that goes on elsewhere [S3 6.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -77,7 +77,7 @@ pub struct Outcome {
     /// What shows that the side effect happened (or did not): ids, paths, receipts. Structured, never read by a model.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub evidence: Value,
-    /// The operation that goes on elsewhere; there if and only if the status is `Pending` (S3 6.5).
+    /// The operation that goes on elsewhere; there if and only if the status is `Pending`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
 }
@@ -209,7 +209,7 @@ impl Outcome {
         }
     }
 
-    /// For the model: structured but readable (S3 4.3).
+    /// For the model: structured but readable [S3 4.3].
     #[must_use]
     pub fn to_llm_string(&self) -> String {
         if self.status == Status::Success {

@@ -1,6 +1,6 @@
-//! The plan of a turn: the sub-agents that the orchestrator dispatched and what each waits for (S4 4). An agent starts as
-//! soon as its own dependencies are done, not when a wave ends (ruling 3); what depends on a failure is skipped with the
-//! reason, transitively (S4 9.3).
+//! The plan of a turn: the sub-agents that the orchestrator dispatched and what each waits for [S4 4]. An agent starts
+//! as soon as its own dependencies are done, not when a wave ends; what depends on a failure is skipped with the reason,
+//! transitively [S4 9.3].
 
 use std::collections::BTreeSet;
 
@@ -240,7 +240,7 @@ impl Plan {
         self.nodes.iter().any(|n| !n.collected)
     }
 
-    /// The plan as a continued turn starts with it: the results stay known, budgets and refusals begin anew (S0 5.3).
+    /// The plan as a continued turn starts with it: the results stay known, budgets and refusals begin anew [S0 5.3].
     #[must_use]
     pub fn resumable(mut self) -> Self {
         self.refused.clear();
@@ -280,7 +280,7 @@ impl Plan {
         usage
     }
 
-    /// The results in the format of S4 2.3, and notes that the orchestrator has seen them. Empty means all.
+    /// The results in the format of [S4 2.3], and notes that the orchestrator has seen them. Empty means all.
     pub fn collect(&mut self, agents: &[AgentId]) -> String {
         let results: Vec<_> = self
             .nodes

@@ -12,7 +12,7 @@ use crate::{
     time::Micros,
 };
 
-/// What a user is told of a dead letter whose time is up (S3 5.9).
+/// What a user is told of a dead letter whose time is up.
 const GIVEN_UP: &str = "I kept trying until its time was up, and have given it up.";
 
 /// One change of one row. The conversation and its user come from the append.

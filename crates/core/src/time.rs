@@ -1,4 +1,4 @@
-//! Instants as the log keeps them: microseconds since 1970 in UTC (design 5). Core never asks what time it is; it is told.
+//! Instants as the log keeps them: microseconds since 1970 in UTC. Core never asks what time it is; it is told.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! The settings of one backend, as they stand in the configuration file, and the profiles: what is known about the
-//! servers that speak this protocol, each a little differently (reference/interfaces 1.1-1.5).
+//! servers that speak this protocol, each a little differently.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Reads what the usual model servers say of themselves (reference/interfaces 1.5): llama.cpp, vLLM, Ollama, LM Studio, and
-//! whoever else tells its window in the list of models. A field that is missing or makes no sense is left out.
+//! Reads what the usual model servers say of themselves: llama.cpp, vLLM, Ollama, LM Studio, and whoever else tells its
+//! window in the list of models. A field that is missing or makes no sense is left out.
 
 use annie_core::ports::ServerFacts;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Messages that the kernel brings from outside: the result of a long-running operation, or that none came (S3 6.5). They
+//! Messages that the kernel brings from outside: the result of a long-running operation, or that none came. They
 //! ask for nothing, whatever words are in them; they are told.
 
 use annie_core::context::framed;

@@ -1,4 +1,4 @@
-//! When two memories say nearly the same, and what becomes of them then (S0 14.3). Decided here for every store: a store
+//! When two memories say nearly the same, and what becomes of them then [S0 14.3]. Decided here for every store: a store
 //! only brings candidates.
 
 use annie_core::{

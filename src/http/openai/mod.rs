@@ -1,7 +1,7 @@
-//! The OpenAI-compatible surface (interfaces 4.3), so that their libraries and the chat pages made for them work unchanged.
-//! A stateless protocol over a kernel that remembers: with a conversation's name only what is new is taken from the posted
-//! messages; without one each request is a conversation of its own, which lists leave out. A client that brings tools of its
-//! own keeps the conversation itself: its turn runs on the posted messages alone (`docs/decisions/0016-client-tools.md`).
+//! The OpenAI-compatible surface, so that their libraries and the chat pages made for them work unchanged. A stateless
+//! protocol over a kernel that remembers: with a conversation's name only what is new is taken from the posted messages;
+//! without one each request is a conversation of its own, which lists leave out. A client that brings tools of its own
+//! keeps the conversation itself: its turn runs on the posted messages alone (`docs/decisions/0016-client-tools.md`).
 
 mod attempt;
 mod chat;

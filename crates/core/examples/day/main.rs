@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p annie-core --example day -- --seed 1 --svg docs/day.svg`
 //!
-//! Rounds take 2 to 30 s (S3 5.2.1) and a task's skills take no time between them. Every way gets the same tasks at the
+//! Rounds take 2 to 30 s [S3 5.2.1] and a task's skills take no time between them. Every way gets the same tasks at the
 //! same times; nothing is refused, so depth limits play no part. The day begins at midnight; work that is left at its end
 //! is finished after it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example that prints what it found")]

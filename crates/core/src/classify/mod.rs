@@ -1,5 +1,5 @@
 //! Which class a task gets: from where it came and its words, never from a model, which would cost seconds for every
-//! message (S3 5.2.2, 13). And what a person's mood changes of it (ruling 6).
+//! message [S3 5.2.2] [S3 13]. And what a person's mood changes of it.
 
 mod mood;
 mod phrases;
@@ -56,7 +56,7 @@ pub enum Basis {
     Mood,
 }
 
-/// A class with its reason, as the log wants it (S3 11).
+/// A class with its reason, as the log wants it [S3 11.2].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Classified {
     /// The class.
@@ -80,7 +80,7 @@ impl Classified {
     }
 
     /// The class as this mood has it: lifts long work that a person wants done, never above HIGH; never what was asked
-    /// for expressly or is said to have time, never what the system asked (ruling 6).
+    /// for expressly or is said to have time, never what the system asked.
     #[must_use]
     pub fn felt(self, mood: &Mood) -> Self {
         match mood.lift.map(|lift| lift.max(Priority::High)) {
@@ -95,7 +95,7 @@ impl Classified {
 }
 
 /// The class of a message: an expressly asked one wins, except REALTIME, which only voice may have; then the source; then,
-/// for people, clear phrases (S3 5.2.2). `source` is the door or channel, with or without a part behind `:` or `/`
+/// for people, clear phrases [S3 5.2.2]. `source` is the door or channel, with or without a part behind `:` or `/`
 /// (`cron:daily`). Looks at the first and last 400 bytes of the text, so that its cost is bounded.
 #[must_use]
 pub fn classify(source: &str, text: &str, asked: Option<Priority>) -> Classified {

@@ -1,5 +1,5 @@
 //! What a person's mood changes: how much is said, whether one is nudged, and the order within a class. It comes with the
-//! message as a signal of the front end (speech emotion recognition); no model guesses it here (S3 12, ruling 6).
+//! message as a signal of the front end (speech emotion recognition); no model guesses it here.
 
 use std::str::FromStr;
 
@@ -9,13 +9,13 @@ use crate::event::Priority;
 
 /// Below this intensity a signal changes nothing: it may be a misreading.
 pub const INTENSITY_MIN: f32 = 0.4;
-/// Above this it may lift a class and defer what the system wants to do (S3 12.4: not below a confidence of 0.7).
+/// Above this it may lift a class and defer what the system wants to do: not below a confidence of 0.7 [S3 12.4].
 pub const INTENSITY_SURE: f32 = 0.7;
 /// The furthest that a task's waiting anchor is moved, in milliseconds: a fifth of the 300 s after which aging makes a class
 /// of it, so that it changes the order within a class and not the class.
 pub const ORDER_SHIFT_MS_MAX: i64 = 60_000;
 
-/// What a front end hears (S3 12.1).
+/// What a front end hears [S3 12.1].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Emotion {
@@ -117,7 +117,7 @@ impl Mood {
     }
 }
 
-/// What follows from this emotion (S3 12.1). `intensity` is the recogniser's confidence, 0 to 1; anything else is taken for
+/// What follows from this emotion [S3 12.1]. `intensity` is the recogniser's confidence, 0 to 1; anything else is taken for
 /// the nearer of the two, and what is no number for 0.
 #[must_use]
 pub fn mood(emotion: Emotion, intensity: f32) -> Mood {

@@ -1,5 +1,6 @@
-//! What kind of request was spoken (S2 4): how long its answer may take, and whether skills that change something are offered.
-//! Whoever speaks cannot see what is about to be done, so a turn changes something only where the words ask for it.
+//! What kind of request was spoken [S2 4]: how long its answer may take, and whether skills that change something are
+//! offered. Whoever speaks cannot see what is about to be done, so a turn changes something only where the words ask for
+//! it.
 
 use serde::{Deserialize, Serialize};
 

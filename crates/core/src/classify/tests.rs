@@ -185,7 +185,7 @@ fn a_class_says_why_it_was_chosen_and_what_else_there_was() {
 
 #[test]
 fn an_emotion_has_its_effect_as_the_table_says() {
-    // S3 12.1, with HIGH in place of REALTIME (ruling 6).
+    // [S3 12.1], with HIGH in place of REALTIME, which is for voice alone.
     let frustrated = mood(Emotion::Frustrated, 1.0);
     assert_eq!(frustrated.lift, Some(Priority::High));
     assert_eq!((frustrated.brevity, frustrated.nudges), (Brevity::Short, false));

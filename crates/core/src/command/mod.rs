@@ -1,4 +1,4 @@
-//! The command grammar: what a model writes in ```` ```cmd ```` blocks, and what a person types at a prompt (S0 6.1, 10).
+//! The command grammar: what a model writes in ```` ```cmd ```` blocks, and what a person types at a prompt [S0 6.1].
 //!
 //! Three steps, each usable alone: [`extract`] finds the commands of a reply, [`parse`] reads one command as words and
 //! flags, [`resolve`] checks it against the skills as they are. Models write commands from memory, so the grammar forgives

@@ -1,4 +1,4 @@
-//! The sliding window over a conversation's past turns (S0 6.3). It is cut in large steps, not message by message, so that
+//! The sliding window over a conversation's past turns [S0 6.3]. It is cut in large steps, not message by message, so that
 //! the prefix of the prompt stays the same over many turns and a provider's cache can hold it.
 
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! The prompts (S4 5.2, 3.2; S2 2; S0 6.1, 10.2). What never changes comes first, what changes daily second, what changes with
-//! every turn goes in front of the user's words: so that prefixes stay the same bytes (S0 6A.7, S4 8.2).
+//! The prompts [S0 6.1] [S0 10.2] [S2 2] [S4 3.2] [S4 5.2]. What never changes comes first, what changes daily second, what
+//! changes with every turn goes in front of the user's words: so that prefixes stay the same bytes [S0 6A.7] [S4 8.2].
 
 use std::fmt::Write as _;
 
@@ -165,7 +165,7 @@ pub fn main_system(mode: Mode, facts: &PromptFacts) -> Vec<SystemPart> {
     system(&[intro, RULES, example], &skills, facts)
 }
 
-/// The same where the agent that answers the user writes commands instead of calling tools (S0 6.1, 10.2).
+/// The same where the agent that answers the user writes commands instead of calling tools [S0 6.1] [S0 10.2].
 #[must_use]
 pub fn main_system_cmd(facts: &PromptFacts) -> Vec<SystemPart> {
     system(&[SINGLE_LOOP_CMD, RULES, SINGLE_LOOP_CMD_EXAMPLE], &quoted(&facts.skills), facts)
@@ -303,7 +303,7 @@ pub fn agent_mission<'a>(
     text
 }
 
-/// What a model is told when the user lets a paused turn go on (S0 5.3).
+/// What a model is told when the user lets a paused turn go on [S0 5.3].
 #[must_use]
 pub fn continue_note(text: &str) -> String {
     format!(

@@ -1,5 +1,5 @@
-//! Tool definitions (S4 2, 3.3; S0 2). The arrays are small, sorted and the same on every call, so that they stay inside
-//! the cached prefix.
+//! Tool definitions [S0 2] [S4 2] [S4 3.3]. The arrays are small, sorted and the same on every call, so that they stay
+//! inside the cached prefix.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,7 @@ fn use_skill() -> ToolDef {
     )
 }
 
-/// A sub-agent's `use_skill`: the enum holds exactly the granted skills, sorted (S4 3.3, 8.3).
+/// A sub-agent's `use_skill`: the enum holds exactly the granted skills, sorted [S4 3.3] [S4 8.3].
 #[must_use]
 pub fn scoped_use_skill(spec: &DispatchSpec) -> ToolDef {
     let mut description = "Run a skill. The skills of this agent:\n".to_owned();
@@ -164,8 +164,8 @@ const USAGE_CHARS_MIN: usize = 3_000;
 /// The same for names alone.
 const NAMES_CHARS_MIN: usize = 2_000;
 
-/// The skill list of a prompt (S0 10.2, S1): every skill with its flags, and its description while that fits; else with
-/// the names by domain, else the domains alone with a pointer to `get_skill`.
+/// The skill list of a prompt [S0 10.2] [S1 Layer 1]: every skill with its flags, and its description while that fits;
+/// else with the names by domain, else the domains alone with a pointer to `get_skill`.
 #[must_use]
 pub fn skills_list(skills: &SkillSet, chars_max: usize) -> SkillsList {
     let whole = list(skills, Detail::Whole);

@@ -1,4 +1,4 @@
-//! Job control in plain words: "what are you working on", "do that first", "cancel that" (S3 5.2.5, 5.8).
+//! Job control in plain words: "what are you working on", "do that first", "cancel that" [S3 5.2.5] [S3 5.8].
 //!
 //! Three steps, each usable alone and none with a model: [`understand`] knows when a whole message is such a phrase,
 //! [`resolve`] finds which jobs it means, [`say`] puts the answer into words. A phrase that could as well be an ordinary
@@ -30,7 +30,7 @@ pub const SPOKEN_WORDS_MAX: usize = 12;
 /// The words after a slash that are job commands in every door. A prompt skill of such a name cannot be invoked by it.
 pub const SLASH_WORDS: [&str; 7] = ["jobs", "top", "first", "urgent", "cancel", "pause", "resume"];
 
-/// What is to be done with a job (S3 5.2.5).
+/// What is to be done with a job [S3 5.2.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Before everything else that waits; its class becomes HIGH. One that is suspended goes on. Unix's `fg`.

@@ -1,4 +1,4 @@
-//! Answers to job commands in words (S3 5.8): one or two sentences to be spoken, or the numbered list to be read.
+//! Answers to job commands in words [S3 5.8]: one or two sentences to be spoken, or the numbered list to be read.
 
 use std::fmt::Write as _;
 

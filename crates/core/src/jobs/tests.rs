@@ -430,7 +430,7 @@ fn ordinary_requests_are_left_alone() {
 
 #[test]
 fn the_whole_of_the_job_control_table_is_heard() {
-    // S3 5.2.5, word for word.
+    // [S3 5.2.5], word for word.
     let table = [
         ("What are you working on?", JobRequest::List),
         ("Do the research first", act(Verb::First, words("research"))),
@@ -438,7 +438,7 @@ fn the_whole_of_the_job_control_table_is_heard() {
         ("Pause that for now", act(Verb::Pause, Target::That)),
         ("This is urgent", act(Verb::Urgent, Target::That)),
         ("How busy are you?", JobRequest::Busy),
-        // S3 5.8.
+        // [S3 5.8]
         ("Do this first", act(Verb::First, Target::That)),
         ("Resume the research", act(Verb::Resume, words("research"))),
         ("Annie, what are you working on?", JobRequest::List),

@@ -82,8 +82,9 @@ const CLOSERS: &[&[&str]] = &[
 const COLOURS: &[&str] =
     &["just", "really", "currently", "still", "actually", "exactly", "very", "super", "extremely", "quickly"];
 
-/// What this message asks of the jobs, if that is all it says. English, by fixed phrases and never by a model (S3 13). Pure;
-/// looks at no more than the first 200 bytes unless it begins with a slash.
+/// What this message asks of the jobs, if that is all it says. English, by fixed phrases and never by a model, which
+/// would cost seconds for every message [S3 13]. Pure; looks at no more than the first 200 bytes unless it begins with a
+/// slash.
 #[must_use]
 pub fn understand(text: &str) -> Option<JobCommand> {
     let text = text.trim();

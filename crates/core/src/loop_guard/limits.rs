@@ -18,7 +18,7 @@ pub struct LoopGuardLimits {
     pub unknown_tool_calls: u32,
     /// So many repetitions without progress are vetoed whatever the detectors below say.
     pub breaker_calls: u32,
-    /// After so many vetoes the run ends (ruling 8).
+    /// After so many vetoes the run ends: a model that ignored them goes on in circles, and each round costs time and money.
     pub vetoes_max: u32,
     /// Which patterns are looked for.
     pub detectors: LoopDetectors,
@@ -54,7 +54,7 @@ impl LoopGuardLimits {
     /// The longest window.
     pub const WINDOW_CALLS_MAX: u32 = 1_000;
 
-    /// For short turns: window 20, warn at 3, block at 5 (S3 4.9).
+    /// For short turns: window 20, warn at 3, block at 5 [S3 4.9].
     #[must_use]
     pub fn annie() -> Self {
         Self {
@@ -69,7 +69,8 @@ impl LoopGuardLimits {
         }
     }
 
-    /// For long autonomous runs: 30 / 10 / 20 / 30 (reference/agent-frameworks 2.1).
+    /// For long autonomous runs: window 30, warn at 10, block at 20, circuit breaker at 30, as in OpenClaw's
+    /// tool-loop detection.
     #[must_use]
     pub fn openclaw() -> Self {
         Self {

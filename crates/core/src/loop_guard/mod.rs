@@ -1,5 +1,5 @@
 //! Notices that an agent goes in circles: the same call, the same two calls in turn, the same question about something
-//! that does not change. It judges calls before they run; after two vetoes the run ends (S3 4.9, ruling 8).
+//! that does not change. It judges calls before they run; after two vetoes the run ends [S3 4.9].
 //!
 //! One guard watches one agent's run and is part of the run's state: it is serialised with it and survives restarts.
 

@@ -46,7 +46,7 @@ pub struct SkillCall {
     pub operation: OperationGrant,
 }
 
-/// The right to bring a result later (S3 6.5).
+/// The right to bring a result later.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OperationGrant {
     /// Under which id.

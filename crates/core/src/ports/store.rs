@@ -419,7 +419,7 @@ pub trait Breakers: Send + Sync {
     fn put_breaker(&self, skill: String, row: BreakerRow) -> Fut<'_, Result<(), StoreError>>;
 }
 
-/// An API key as it is stored: never the secret, only its SHA-256 (interfaces 4.4).
+/// An API key as it is stored: never the secret, only its SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiKey {
     /// The public part.
@@ -596,7 +596,7 @@ pub struct TodoQuery {
     pub limit: u32,
 }
 
-/// Counts for the prompt (S0 6.1).
+/// Counts for the prompt [S0 6.1].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TodoSummary {
     /// Open tasks.
@@ -637,7 +637,7 @@ pub trait Todos: Send + Sync {
     fn todo_summary(&self, user: UserId, local_now: String) -> Fut<'_, Result<TodoSummary, StoreError>>;
 }
 
-/// What kind of thing a memory is (S0 14.3).
+/// What kind of thing a memory is [S0 14.3].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryCategory {

@@ -1,4 +1,4 @@
-//! How much may wait, and how a refusal is told: with the limit, the place and a time to come back (ruling 5).
+//! How much may wait, and how a refusal is told: with the limit, the place and a time to come back.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,15 @@ use crate::event::Priority;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueLimits {
-    /// How many tasks of one user may wait in each class (S3 5.3.2).
+    /// How many tasks of one user may wait in each class [S3 5.3.2].
     pub depth_per_user: DepthLimits,
     /// How many tasks may wait altogether.
     pub waiting_max: u32,
-    /// So long a wait is worth one class, in milliseconds (S3 5.3.4).
+    /// So long a wait is worth one class, in milliseconds [S3 5.3.4].
     pub aging_ms_per_class: u32,
-    /// How often one task may be parked (ruling 4).
+    /// How often one task may be parked: after that it keeps its slot, so that a stream of HIGH tasks cannot starve it.
     pub parks_max: u8,
-    /// What a round is thought to take before any was seen, in milliseconds (S3 5.3.2).
+    /// What a round is thought to take before any was seen, in milliseconds [S3 5.3.2].
     pub round_guess_ms: u64,
     /// How many REALTIME tasks may be open on one backend: they do not queue, so nothing else bounds them.
     pub realtime_max: u32,

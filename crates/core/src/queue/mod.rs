@@ -1,4 +1,4 @@
-//! Who runs the next round: the scheduler's queue, pure and without a clock (issue 3, S3 5, reference/durability 4).
+//! Who runs the next round: the scheduler's queue, pure and without a clock.
 //!
 //! What waits is a task for its **next round** on one backend. An entry comes in once through [`Queue::admit`], which is
 //! where limits are kept; [`Queue::pop`] hands it out, and after its round the caller gives it back: [`Queue::yield_back`]
@@ -150,7 +150,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a task that has just run a round must be parked (ruling 4): a HIGH one waits for its backend, its own
+    /// Whether a task that has just run a round must be parked: a HIGH one waits for its backend, its own
     /// class is lower, and it was not parked too often. Aged tasks get the next free slot, never an eviction.
     pub fn should_park(&mut self, running: &Waiting, now: Micros) -> bool {
         self.tick(running.backend, now);

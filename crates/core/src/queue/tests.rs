@@ -66,7 +66,8 @@ fn waiting_counts_and_the_floor_is_where_the_formula_says() {
     assert_eq!([aged(Background, 0), aged(Background, 720), aged(Background, 900)], [4.0, 1.6, 1.0]);
     assert_eq!([aged(Background, 90_000), aged(High, 500), aged(Normal, 30)], [1.0, 1.0, 1.9]);
     assert_eq!(aged(Realtime, 9_000), 0.0);
-    // The example that breaks a heap whose comparator reads the clock (reference/durability 4).
+    // The example that breaks a heap whose comparator reads the clock: NORMAL leads at 800 s, and BACKGROUND from the
+    // moment when both have reached the floor.
     let entries = [entry(1, 1, Background, 0), entry(2, 2, Normal, 550)];
     assert_eq!(queue_of(&entries).peek(GPU, at(800)).map(|r| r.task), Some(task(2)));
     let first = queue_of(&entries).peek(GPU, at(950)).unwrap();

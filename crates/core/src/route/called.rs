@@ -1,4 +1,4 @@
-//! The name before a request: "Claude, check the repository" (S3 10.1, 10.7). It is an order in every mode, so an ordinary
+//! The name before a request: "Claude, check the repository" [S3 10.7]. It is an order in every mode, so an ordinary
 //! sentence must not look like one: the name comes first, and a comma or a colon right after it.
 
 use super::facts::BackendFacts;

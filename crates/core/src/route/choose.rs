@@ -12,7 +12,7 @@ use super::{
 };
 use crate::event::Priority;
 
-/// How far the rules are trusted (S3 10.7). A backend that the user calls by name is taken in every mode.
+/// How far the rules are trusted [S3 10.7]. A backend that the user calls by name is taken in every mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteMode {
@@ -106,7 +106,7 @@ fn listed(unfit: &[(String, Unfit)]) -> String {
     unfit.iter().map(|(name, why)| format!("`{name}`: {why}")).collect::<Vec<_>>().join("; ")
 }
 
-/// A decision, with its reasons (design, invariant 19).
+/// A decision, with its reasons (invariant 19).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Who does it, then who may stand in, in their order. Never empty.
@@ -139,7 +139,7 @@ impl Route {
         self.candidates.first().map_or("", String::as_str)
     }
 
-    /// Whether the rules mean the one that is used: what S3 10.7 wants counted before the rules are trusted.
+    /// Whether the rules mean the one that is used: to be counted before the rules are trusted [S3 10.7].
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.chosen.as_deref() == Some(self.primary())

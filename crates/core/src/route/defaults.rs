@@ -1,6 +1,6 @@
-//! The table of S3 10.3, said by what a backend can do instead of by its name (ruling 11). A rule whose capability nobody
-//! has does not count, so with one plain backend everything goes to it; declaring `git`, `voice`, `shell` … for a backend
-//! is what makes the rules work.
+//! The routing table [S3 10.3], by what a backend can do instead of by its name: names differ from one installation to the
+//! next. A rule whose capability no backend has does not count, so with one plain backend everything goes to it; declaring
+//! `git`, `voice`, `shell` … for a backend is what makes the rules work.
 
 use super::rules::{Fallback, RouteRule, Target, When};
 use crate::event::Priority;

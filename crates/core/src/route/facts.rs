@@ -38,7 +38,7 @@ pub struct Cost {
     pub output_usd: f64,
 }
 
-/// How many requests a provider takes in a sliding window (S3 10.5: about 60 an hour for one of them).
+/// How many requests a provider takes in a sliding window: about 60 an hour for one of them [S3 10.5].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateWindow {

@@ -1,11 +1,11 @@
-//! What a backend is told that works by itself (S3 10.6). It is given one task, not the conversation: who speaks, the last
+//! What a backend is told that works by itself. It is given one task, not the conversation: who speaks, the last
 //! turns in short, and the instruction. The conversation stays in the log, and no two models have to be kept in step.
 
 use std::fmt::Write;
 
 use crate::{context::clip, message::Message};
 
-/// How many earlier turns are told (S3 10.6).
+/// How many earlier turns are told [S3 10.6].
 const TURNS_MAX: usize = 4;
 /// The least that is worth telling of one text, in bytes.
 const TEXT_BYTES_MIN: usize = 96;

@@ -1,5 +1,5 @@
-//! How a backend is, learned from what became of its calls: the breaker's count and times (S0 5.4: five failures in a row
-//! shut it for 60 s, then one probe decides) with a judgement of which errors speak against a backend at all.
+//! How a backend is, learned from what became of its calls: the breaker's count and times (five failures in a row
+//! shut it for 60 s, then one probe decides [S0 5.4]) with a judgement of which errors speak against a backend at all.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Which backend a request goes to (S3 10): rules as data, never a model; the name that a user calls a backend by; who may
+//! Which backend a request goes to: rules as data, never a model; the name that a user calls a backend by; who may
 //! stand in for whom; how much a provider lets through, and whether it is well. Pure: time and facts come in.
 //!
 //! [`RouteTable`] checks and compiles the rules once, [`choose`] applies them to one request, [`Window`] and

@@ -119,7 +119,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Who may stand in when those that a rule means cannot (S3 10.4). Backends that the rule means as well always may.
+/// Who may stand in when those that a rule means cannot [S3 10.4]. Backends that the rule means as well always may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// Any other language model, in the order of the configuration. A program stands in only where it is named.

@@ -1,4 +1,4 @@
-//! Routing as a whole: the table of S3 10.3, who may stand in, the name before a request, and what can be wrong.
+//! Routing as a whole: the default table [S3 10.3], who may stand in, the name before a request, and what can be wrong.
 
 mod learned;
 mod properties;
@@ -11,7 +11,7 @@ use crate::{
     time::Micros,
 };
 
-/// A pool as S3 10.2 draws it: a GPU in the house that speaks, and a command-line agent.
+/// A pool of two [S3 10.2]: a local GPU that serves voice, and a command-line agent.
 fn pool() -> Vec<BackendFacts> {
     let gpu = BackendFacts {
         name: "gpu".to_owned(),

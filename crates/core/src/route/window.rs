@@ -1,5 +1,5 @@
 //! How many requests a provider takes: a sliding window with a reserve for people who wait, and what the provider itself
-//! says when it has had enough (S3 10.5). As its limit comes near, what is not urgent waits.
+//! says when it has had enough [S3 10.5]. As its limit comes near, what is not urgent waits.
 
 use std::{collections::VecDeque, fmt};
 

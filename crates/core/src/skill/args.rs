@@ -1,5 +1,5 @@
 //! Declared arguments. A handler declares one Rust struct; its JSON Schema is turned into these, and flags, validation
-//! errors, the schema shown to a model and the synopsis in `--help` all come from here (ruling 2).
+//! errors, the schema shown to a model and the synopsis in `--help` all come from here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

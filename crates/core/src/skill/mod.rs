@@ -13,7 +13,7 @@ pub use args::{ArgError, ArgKind, ArgSpec, args_from_schema};
 pub use fit::{CallStyle, Found, Misfit, PLACEHOLDER, find_argument, fit};
 pub use set::{DomainBrief, SkillSet, edit_distance, valid_skill_name};
 
-/// What may happen if a run is repeated (ruling 6). Recovery looks at this and at nothing else.
+/// What may happen if a run is repeated. Recovery looks at this and at nothing else.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -48,7 +48,7 @@ impl Effect {
     }
 }
 
-/// Where a prompt skill's body goes (S1).
+/// Where a prompt skill's body goes [S1 Frontmatter Fields].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptContext {
@@ -59,7 +59,7 @@ pub enum PromptContext {
     Fork,
 }
 
-/// Which of the two formats a skill has (ruling 2), and what only that format knows.
+/// Which of the two formats a skill has, and what only that format knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "format", rename_all = "snake_case")]
 pub enum SkillFormat {
@@ -97,7 +97,7 @@ pub struct SkillSpec {
     pub effect: Effect,
     /// Whether it reaches outside the machine: approvals and trust rules look at this.
     pub external: bool,
-    /// How long one run may take, in milliseconds (30,000 unless the file says otherwise; S0 5.1).
+    /// How long one run may take, in milliseconds: 30,000 unless the file says otherwise [S0 5.1].
     pub timeout_ms: u64,
     /// Its format.
     pub format: SkillFormat,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, SkillSpec};
 
-/// One line of the domain summary that a model gets first (S0 3.1): details only on demand.
+/// One line of the domain summary that a model gets first [S0 3.1]: details only on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainBrief {
     /// The domain.

@@ -1,4 +1,4 @@
-//! What to try when a skill failed: a chain for each kind of error, tried from left to right (S3 4.4). The kernel says it, so
+//! What to try when a skill failed: a chain for each kind of error, tried from left to right [S3 4.4]. The kernel says it, so
 //! that a small model need not find out by itself; the same again without a change is never the advice twice.
 
 use crate::outcome::{Outcome, Status};

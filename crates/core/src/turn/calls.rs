@@ -163,7 +163,7 @@ impl AgentRun {
         !is_error
     }
 
-    /// In `single_loop` and `direct` every tool call counts (S0 5.1), of commands skill runs only: help is free.
+    /// In `single_loop` and `direct` every tool call counts [S0 5.1], of commands skill runs only: help is free.
     const fn counts(&self, action: &Action) -> bool {
         match action {
             Action::Skill(_) => true,

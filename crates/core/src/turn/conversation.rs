@@ -40,7 +40,7 @@ const FINISHED_MAX: usize = 32;
 /// How many receipts of finished turns are remembered, so that what was done may be told.
 const RECEIPTS_MAX: usize = 32;
 
-/// A turn that stopped at a limit and may go on (S0 5.2).
+/// A turn that stopped at a limit and may go on [S0 5.2].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Paused {
     /// Its task; older snapshots do not have it.

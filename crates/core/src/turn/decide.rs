@@ -51,7 +51,7 @@ impl Conversation {
     }
 }
 
-/// What becomes of a message that could not begin in time (S3 5.3.5). Work that nobody waits for gets a second term.
+/// What becomes of a message that could not begin in time [S3 5.3.5]. Work that nobody waits for gets a second term.
 fn late(pending: &Pending, now: Micros) -> Option<EventBody> {
     let class = pending.inbound.priority;
     let terms = if matches!(class, Priority::Normal | Priority::Low) { 2 } else { 1 };
@@ -263,7 +263,7 @@ impl Turn {
         EventBody::Deferred { until, reason: reason.to_owned(), after_failure }
     }
 
-    /// Its hard deadline has passed (S3 5.3.5).
+    /// Its hard deadline has passed [S3 5.3.5].
     fn overdue(&self, now: Now) -> Option<Decision> {
         const LATE: &str = "It took longer than it may.";
         // An answer that is there is given, however late.

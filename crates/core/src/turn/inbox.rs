@@ -54,7 +54,7 @@ impl Pending {
     }
 }
 
-/// An order about tasks (S3 5.8).
+/// An order about tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     /// Its task.
@@ -235,7 +235,7 @@ impl Conversation {
     }
 
     /// Changes a task's class. Its lane and its deadlines are the new class's, and those count from now. Voice alone is
-    /// REALTIME (ruling 6): nothing becomes it or ceases to be it.
+    /// REALTIME: nothing becomes it or ceases to be it.
     pub(super) fn reprioritise(&mut self, task: TaskId, priority: Priority) {
         for joined in self.joined.iter_mut().filter(|j| j.into == task) {
             // Lifted once: whoever changes its class afterwards means it.
@@ -396,7 +396,7 @@ impl Turn {
         waited_ms.min(most_ms.saturating_sub(self.clock.waited_ms))
     }
 
-    /// What was spoken has the time that S2 4 gives its kind; everything else has its class's.
+    /// What was spoken has the time of its kind [S2 4]; everything else has its class's.
     fn deadline(&self, deadlines: &Deadlines) -> Deadline {
         match self.facts.spoken_as {
             Some(kind) if self.inbound.priority == Priority::Realtime => deadlines.voice(kind),

@@ -1,5 +1,5 @@
 //! How the agent that answers the user calls skills, and the change from tools to commands where a backend's model cannot
-//! use tools (ruling 13).
+//! use tools.
 
 use serde_json::Value;
 

@@ -206,7 +206,7 @@ pub(super) fn seed_history(history: &mut History, preamble: &[(String, String)],
     }
 }
 
-/// Whether the user lets a paused turn go on (S0 5.3: "yes, continue", or similar).
+/// Whether the user lets a paused turn go on: "yes, continue", or similar [S0 5.3].
 fn is_continue(text: &str) -> bool {
     const WORDS: [&str; 18] = [
         "continue", "yes", "please", "go", "on", "ahead", "ok", "okay", "sure", "keep", "going", "yep", "yeah",

@@ -1,4 +1,4 @@
-//! What the kernel itself says: progress reports at a limit (S0 5.2, S4 7.4), sub-agents' endings, failures in words that a
+//! What the kernel itself says: progress reports at a limit [S0 5.2] [S4 7.4], sub-agents' endings, failures in words that a
 //! user can use.
 
 use std::{borrow::Cow, fmt::Write as _};
@@ -34,9 +34,9 @@ const PROGRAM_WORKED: &str = "(A program had worked on an earlier try of this re
 /// Ends the report of a turn that stopped at a limit.
 const CONTINUE: &str = "Would you like me to continue?";
 
-/// What somebody who speaks is told when there is no time left (S3 5.3.5).
+/// What somebody who speaks is told when there is no time left [S3 5.3.5].
 pub(super) const TROUBLE: &str = "I'm having trouble with that right now.";
-/// What a model is told when the soft deadline has passed (S3 5.3.5).
+/// What a model is told when the soft deadline has passed [S3 5.3.5].
 pub(super) const WRAP_UP: &str =
     "[Time is nearly up. Come to an end now: answer with what you have, and say what is missing.]";
 
@@ -55,7 +55,7 @@ pub(super) fn remembered(turn: &Turn, body: &EventBody, text: &str) -> String {
     }
 }
 
-/// A failure's words, and what becomes of the work (S3 5.9).
+/// A failure's words, and what becomes of the work [S3 5.9].
 pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> String {
     let Some(letter) = letter.filter(|l| l.tried.len() > 1 || l.retry_at.is_some()) else { return text.to_owned() };
     let mut text = text.to_owned();
@@ -74,7 +74,7 @@ pub(super) fn with_letter(text: &str, letter: Option<&Letter>, now: Micros) -> S
     text
 }
 
-/// An answer, and below it who would have done it by the rules (S3 10.7, suggest mode).
+/// An answer, and below it who would have done it by the rules: suggest mode [S3 10.7].
 pub(super) fn with_suggestion(text: &str, suggestion: &str) -> String {
     if suggestion.is_empty() { text.to_owned() } else { format!("{text}\n\n({suggestion})") }
 }
@@ -194,7 +194,7 @@ pub(super) fn silent(turn: &Turn, why: &str) -> (String, AnswerOutcome) {
     (with_progress(&format!("I have no answer: {why}"), turn), AnswerOutcome::GaveUp)
 }
 
-/// An answer in a turn in which a limit kept agents from beginning (S4 7.4).
+/// An answer in a turn in which a limit kept agents from beginning [S4 7.4].
 pub(super) fn kept_back(turn: &Turn, text: &str) -> Option<String> {
     let missions: Vec<String> = turn.plan.kept_back().map(|mission| format!("\n- {mission}")).collect();
     (!missions.is_empty()).then(|| format!("{text}\n\nNot yet started:{}\n\n{CONTINUE}", missions.concat()))
@@ -212,7 +212,7 @@ pub(super) fn with_progress(why: &str, turn: &Turn) -> String {
     Progress::of(turn).after(why)
 }
 
-/// The "continue?" report of a turn that stopped at a limit (S4 7.4).
+/// The "continue?" report of a turn that stopped at a limit [S4 7.4].
 pub(super) fn paused(turn: &Turn, why: &str) -> String {
     let progress = Progress::of(turn);
     let opening = if progress.done.is_empty() {
@@ -226,7 +226,7 @@ pub(super) fn paused(turn: &Turn, why: &str) -> String {
     text
 }
 
-/// The report of a run that went in circles: truthful, and not an invitation to go on (ruling 8).
+/// The report of a run that went in circles: truthful, and not an invitation to go on.
 pub(super) fn gave_up(turn: &Turn, why: &str) -> String {
     with_progress(&format!("I had to stop: {why}"), turn)
 }

@@ -464,7 +464,7 @@ fn ends_in(reply: &str, command: &str) -> bool {
     last(command).is_some_and(|line| Some(line) == last(reply))
 }
 
-/// The arguments as an object. Empty means none (interfaces 1.2).
+/// The arguments as an object. Empty means none: some servers send no text for a call without arguments.
 pub(super) fn arguments_of(name: &str, arguments: &str) -> Result<Map<String, Value>, String> {
     let (text, name) = (arguments.trim(), shown(name));
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! One agent's loop: think, act, think … until it has something to say (S0 4, S4 3.1). The same code for the agent that
+//! One agent's loop: think, act, think … until it has something to say. The same code for the agent that
 //! answers the user and for sub-agents; they differ in kind and limits.
 
 use std::collections::BTreeMap;
@@ -333,7 +333,7 @@ impl AgentRun {
         Self { frames, ..self }
     }
 
-    /// Whether it writes commands, whose calls run one after the other (S0 15.4).
+    /// Whether it writes commands, whose calls run one after the other [S0 15.4].
     #[must_use]
     pub const fn is_cmd(&self) -> bool {
         self.by_commands || self.kind.is_cmd()

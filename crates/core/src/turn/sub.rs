@@ -1,4 +1,4 @@
-//! A sub-agent's turn: one mission, a narrower profile, its own context (S4 3). The Engine hands it over, the SubAgent runs
+//! A sub-agent's turn: one mission, a narrower profile, its own context. The Engine hands it over, the SubAgent runs
 //! it, and it ends in one report.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
-//! A program as a backend (ruling 11): one round is one run of a command-line agent that the configuration names. There is
-//! no shell anywhere: the argument list is fixed but for the prompt, which is one argument or stdin. The program gets an
-//! empty environment but for what is passed on, a process group of its own that ends with the call, and limits on time,
-//! on what it says and, through the shim, on memory, CPU, files and processes.
+//! A program as a backend: one round is one run of a command-line agent that the configuration names. There is no shell
+//! anywhere: the argument list is fixed but for the prompt, which is one argument or stdin. The program gets an empty
+//! environment but for what is passed on, a process group of its own that ends with the call, and limits on time, on
+//! what it says and, through the shim, on memory, CPU, files and processes.
 
 mod config;
 mod group;

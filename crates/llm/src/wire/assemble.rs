@@ -1,5 +1,5 @@
-//! Puts a reply together out of whatever a server sends. The nine rules of reference/interfaces 1.2 live here, each with
-//! its test in `tests.rs`.
+//! Puts a reply together out of whatever a server sends. Every rule for what servers do differently is here, with its
+//! test in `tests.rs`.
 
 use annie_core::{
     message::{Finish, ModelErrorKind, ModelReply, Repair, ToolCall},

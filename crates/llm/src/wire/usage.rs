@@ -1,5 +1,5 @@
 //! What a call cost, out of the many ways in which servers say it. OpenAI and OpenRouter count cached tokens inside
-//! `prompt_tokens`, Anthropic's own names count them beside `input_tokens` (ruling 9): two formulas, one result.
+//! `prompt_tokens`, Anthropic's own names count them beside `input_tokens`: two formulas, one result.
 
 use annie_core::message::Usage;
 use serde::{Deserialize, Deserializer};

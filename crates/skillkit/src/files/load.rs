@@ -17,7 +17,7 @@ use crate::{
 
 /// The domain of prompt skills.
 pub(crate) const PROMPT_DOMAIN: &str = "prompt";
-/// How long one run may take unless the file says otherwise, in milliseconds (S0 5.1).
+/// How long one run may take unless the file says otherwise, in milliseconds [S0 5.1].
 const TIMEOUT_MS: u64 = 30_000;
 
 /// One skill, and what carries it out.

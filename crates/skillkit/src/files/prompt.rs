@@ -20,7 +20,8 @@ const BODY_LINES_WISE: usize = 500;
 
 const FORMAT_KEYS: [&str; 6] = ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 const EXTENSION_KEYS: [&str; 4] = ["user-invocable", "disable-model-invocation", "argument-hint", "context"];
-/// Extensions of others that mean nothing here (S1: which agent and which model carry a forked skill out).
+/// Extensions of others that mean nothing here: which agent and which model carry a forked skill out
+/// [S1 Frontmatter Fields].
 const UNREAD_KEYS: [&str; 2] = ["agent", "model"];
 
 /// A prompt skill as its file says it.
@@ -155,8 +156,8 @@ fn metadata(front: &Frontmatter, report: &mut Report) {
     }
 }
 
-/// Tools may be parted by commas (S1) or spaces (the format), also inside a YAML list; what stands in parentheses belongs
-/// to its tool.
+/// Tools may be parted by commas [S1 Frontmatter Fields] or spaces (the published format), also inside a YAML list; what
+/// stands in parentheses belongs to its tool.
 fn allowed_tools(front: &Frontmatter, report: &mut Report) -> Vec<String> {
     let line = front.line_of("allowed-tools");
     let fix = "write one line: `allowed-tools: Read Bash(git:*)`";

@@ -1,4 +1,4 @@
-//! The users' memories: a GIN index over stems that the store makes, ranked by bm25 times importance (S0 14.3), with the
+//! The users' memories: a GIN index over stems that the store makes, ranked by bm25 times importance [S0 14.3], with the
 //! same numbers as SQLite's full-text search has: how many memories there are of all users, how long they are, and how many
 //! hold a word. Only the words of one user's own memories are looked at for what is found.
 

@@ -1,4 +1,4 @@
-//! The users' memories: a full-text index (FTS5, Porter's stems) ranked by bm25 times importance (S0 14.3). The index
+//! The users' memories: a full-text index (FTS5, Porter's stems) ranked by bm25 times importance [S0 14.3]. The index
 //! holds the owner as a word of its own, so that a search reads one user's part of it only; the word weighs nothing.
 
 use annie_core::{

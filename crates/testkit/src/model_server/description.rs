@@ -1,4 +1,4 @@
-//! What real servers say of themselves (reference/interfaces 1.5), path by path.
+//! What real servers say of themselves, path by path.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! What the fake server answers, and every way in which real servers misbehave (reference/interfaces 12.1), as one value
-//! with chained settings.
+//! What the fake server answers, and every way in which real servers misbehave, as one value with chained settings.
 
 use std::time::Duration;
 

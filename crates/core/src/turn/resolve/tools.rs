@@ -133,7 +133,7 @@ fn whole(value: &Value) -> Option<u32> {
     (number >= 0.0).then_some(number as u32)
 }
 
-/// The domain summary that an unfiltered `get_skill` gives (S0 3.1).
+/// The domain summary that an unfiltered `get_skill` gives [S0 3.1].
 fn summary(skills: &SkillSet) -> String {
     let mut text = "Available domains:\n".to_owned();
     for domain in skills.domains() {

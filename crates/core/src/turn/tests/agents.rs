@@ -1,4 +1,4 @@
-//! One sub-agent's loop, by commands and by its JSON tool (S4 3, 6; S0 10).
+//! One sub-agent's loop, by commands and by its JSON tool.
 
 use serde_json::json;
 

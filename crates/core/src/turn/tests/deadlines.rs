@@ -1,4 +1,4 @@
-//! What each class's deadlines lead to (S3 5.3.5).
+//! What each class's deadlines lead to [S3 5.3.5].
 
 use serde_json::json;
 

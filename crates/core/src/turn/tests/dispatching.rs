@@ -1,4 +1,4 @@
-//! The orchestrator and its sub-agents: discovery, dispatch, dependencies, results (S4 2-5, 14.1).
+//! The orchestrator and its sub-agents: discovery, dispatch, dependencies, results.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a turn and a conversation may use up, and the "continue?" report (S0 5, S4 7).
+//! What a turn and a conversation may use up, and the "continue?" report [S0 5.1] [S4 7.1] [S4 7.4].
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The loop guard inside a turn: warnings, vetoes, and the truthful end (S3 4.9, ruling 8).
+//! The loop guard inside a turn: warnings, vetoes, and the truthful end [S3 4.9].
 
 use serde_json::{Value, json};
 

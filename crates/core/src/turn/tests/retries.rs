@@ -1,4 +1,4 @@
-//! Failed work that nobody waits for is tried in other ways before it becomes a dead letter (S3 5.9).
+//! Failed work that nobody waits for is tried in other ways before it becomes a dead letter [S3 5.9].
 
 use super::{
     script::{cmd, collect, dispatch, dispatch_to_act, skill, skills, tool, use_skill},

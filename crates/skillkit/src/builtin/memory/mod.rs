@@ -1,4 +1,4 @@
-//! Long-term memory over the `Memories` port (S0 14.3): statements with category, tags and importance, found again by
+//! Long-term memory over the `Memories` port [S0 14.3]: statements with category, tags and importance, found again by
 //! words, ranked by text match times importance.
 
 pub(crate) mod save;

@@ -1,4 +1,4 @@
-//! `system.await`: waits for something outside to report back (S3 6.5). It starts nothing: it opens an operation, and
+//! `system.await`: waits for something outside to report back. It starts nothing: it opens an operation, and
 //! whoever has its key brings the result. The key is a secret, so it is in no outcome: its owner asks for it.
 
 use annie_core::{
