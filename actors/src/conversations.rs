@@ -94,6 +94,8 @@ pub enum ConversationsMsg {
         by: String,
         /// Whom to answer.
         reply: oneshot::Sender<Controlled>,
+        /// Also if a living node owns the conversation: a person wants it now.
+        takes_over: bool,
     },
     /// An Engine would leave memory, if no wake-up is on its way. It does nothing until it hears whether it does.
     MayHibernate {
@@ -285,9 +287,9 @@ impl Node for Conversations {
                 scan(ctx, state);
             }
             ConversationsMsg::Scanned(found) => scan::scanned(ctx, state, found).await,
-            ConversationsMsg::Control { conversation, user, task, control, by, reply } => {
+            ConversationsMsg::Control { conversation, user, task, control, by, reply, takes_over } => {
                 // If it dies over it, whoever asked hears of a crash and may ask again.
-                if let Some(engine) = engine(ctx, state, conversation, user, true).await
+                if let Some(engine) = engine(ctx, state, conversation, user, takes_over).await
                     && engine.cast(EngineMsg::Control { task, control, by, reply }).is_ok()
                     && let Some(seat) = state.seats.get_mut(&conversation)
                 {

@@ -62,29 +62,45 @@ pub(crate) struct SubAgentArgs {
     pub effects: SharedEffects,
 }
 
-/// What a sub-agent has done so far, for the report that its Engine makes if it dies.
+/// What a sub-agent has done so far, for the report that its Engine makes if the sub-agent dies or is ended.
 #[derive(Clone)]
-pub(crate) struct Tally(Arc<Mutex<AgentReport>>);
+pub(crate) struct Tally(Arc<Mutex<Noted>>);
+
+struct Noted {
+    /// In doubt here is every call without a result: a living agent may begin it at any moment.
+    report: AgentReport,
+    /// The calls without a result that have begun.
+    begun: Vec<(String, Value)>,
+}
 
 impl Tally {
     /// Of a sub-agent about to start.
     pub fn of(turn: &SubTurn, now: Micros) -> Self {
-        Self(Arc::new(Mutex::new(turn.reported(ReportStatus::Crashed, String::new(), now))))
+        let report = turn.reported(ReportStatus::Crashed, String::new(), now);
+        let begun = report.in_doubt.clone();
+        Self(Arc::new(Mutex::new(Noted { report, begun })))
     }
 
     fn note(&self, turn: &SubTurn, now: Micros, may_have_begun: &dyn Fn(IntentId) -> bool) {
         let report = turn.reported(ReportStatus::Crashed, String::new(), now);
-        *self.0.lock() = AgentReport { in_doubt: turn.doubts(may_have_begun), ..report };
+        let report = AgentReport { in_doubt: turn.doubts(&|_| true), ..report };
+        *self.0.lock() = Noted { report, begun: turn.doubts(may_have_begun) };
     }
 
     /// All calls without a result begin now.
     fn begin_all(&self, turn: &SubTurn) {
-        self.0.lock().in_doubt = turn.doubts(&|_| true);
+        self.0.lock().begun = turn.doubts(&|_| true);
     }
 
-    /// What is noted.
+    /// What an agent that lives has done, and may be doing.
     pub fn so_far(&self) -> AgentReport {
-        self.0.lock().clone()
+        self.0.lock().report.clone()
+    }
+
+    /// What an agent that is dead had done, and had begun.
+    pub fn at_death(&self) -> AgentReport {
+        let noted = self.0.lock();
+        AgentReport { in_doubt: noted.begun.clone(), ..noted.report.clone() }
     }
 }
 

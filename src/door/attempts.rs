@@ -25,6 +25,8 @@ pub struct Attempts(Mutex<Inner>);
 struct Inner {
     /// How many equal requests of a user came in a window.
     equal: HashMap<(UserId, Fingerprint), (i64, u32)>,
+    /// The last window in which a request was refused.
+    refused: HashMap<(UserId, Fingerprint), i64>,
     /// How many responses wait for a task.
     waiting: HashMap<TaskId, u32>,
     /// Tasks whose answer was given, oldest first.
@@ -52,6 +54,28 @@ impl Attempts {
         }
         *count = count.saturating_add(1);
         *count - 1
+    }
+
+    /// A request was refused in this window, and nothing of it was stored.
+    pub fn refuse(&self, user: &UserId, fingerprint: Fingerprint, window: i64) {
+        let refused = &mut self.lock().refused;
+        if refused.len() >= REQUESTS_MAX {
+            refused.retain(|_, of| *of == window);
+            if refused.len() >= REQUESTS_MAX {
+                refused.clear();
+            }
+        }
+        refused.insert((user.clone(), fingerprint), window);
+    }
+
+    /// Such a request was stored after all.
+    pub fn accept(&self, user: &UserId, fingerprint: Fingerprint) {
+        self.lock().refused.remove(&(user.clone(), fingerprint));
+    }
+
+    /// Whether such a request was refused since this window began, as far as this process knows.
+    pub fn was_refused(&self, user: &UserId, fingerprint: Fingerprint, since_window: i64) -> bool {
+        self.lock().refused.get(&(user.clone(), fingerprint)).is_some_and(|window| *window >= since_window)
     }
 
     /// A response waits for this task.

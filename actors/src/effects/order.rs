@@ -127,6 +127,7 @@ async fn control(wiring: &Wiring, user: &UserId, task: TaskId, what: Control, by
             control: what,
             by: by.to_owned(),
             reply,
+            takes_over: true,
         };
         match wiring.conversations.call(Duration::from_millis(CONTROL_MS_MAX), ask).await {
             Ok(Controlled::Done | Controlled::TooLate) => return Ok(()),

@@ -133,7 +133,7 @@ async fn crashed(
         Some(NodeState::Running { since, .. }) => ctx.now().since_ms(*since),
         _ => 0,
     };
-    let report = AgentReport { status: ReportStatus::Crashed, result, duration_ms, ..tally.so_far() };
+    let report = AgentReport { status: ReportStatus::Crashed, result, duration_ms, ..tally.at_death() };
     Box::pin(record::record(ctx, state, task, agent, EventBody::AgentReported { report })).await?;
     tell_others(state, task);
     Ok(())

@@ -44,6 +44,7 @@ impl Kernel {
             control,
             by: by.to_owned(),
             reply,
+            takes_over: true,
         };
         Ok(self.wiring.conversations.call(wait, ask).await? == Controlled::Done)
     }

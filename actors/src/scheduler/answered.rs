@@ -16,7 +16,8 @@ pub(super) fn go_on(desk: &mut Desk, backend: usize, conversations: &Handle<Conv
         let (reply, _) = oneshot::channel();
         let (control, by) = (Control::Continue, BY.to_owned());
         // If nobody hears it, the task goes on when its time has come.
-        conversations.tell(ConversationsMsg::Control { conversation, user, task, control, by, reply });
+        let takes_over = false;
+        conversations.tell(ConversationsMsg::Control { conversation, user, task, control, by, reply, takes_over });
     }
 }
 

@@ -89,6 +89,16 @@ impl Attempt {
         (number < EQUAL_MAX).then(|| self.id(self.window, number))
     }
 
+    /// Nothing was stored for this attempt: the next one is not to get the answer of an equal request.
+    pub fn refused(&self, state: &AppState) {
+        state.doors.attempts.refuse(&self.user, self.fingerprint, self.window);
+    }
+
+    /// Its message was stored: a further attempt is to get its answer.
+    pub fn accepted(&self, state: &AppState) {
+        state.doors.attempts.accept(&self.user, self.fingerprint);
+    }
+
     fn id(&self, window: i64, number: u32) -> String {
         let mut id = "attempt:".to_owned();
         for byte in &self.fingerprint[..16] {
@@ -99,17 +109,24 @@ impl Attempt {
 
     /// The newest first.
     async fn find_earlier(&self, state: &AppState, caller: &Caller) -> Result<Option<String>, Fault> {
+        let was_refused = state.doors.attempts.was_refused(&self.user, self.fingerprint, self.window - WINDOWS + 1);
         for window in (0..WINDOWS).map(|back| self.window - back) {
             let mut stored = Vec::new();
             for number in 0..EQUAL_MAX {
                 let id = self.id(window, number);
-                let Some(row) = state.kernel.store().message(self.user.clone(), id.clone()).await? else { break };
+                let Some(row) = state.kernel.store().message(self.user.clone(), id.clone()).await? else {
+                    // A number may have been given to a request that was refused.
+                    continue;
+                };
                 stored.push((id, row.task));
             }
             for (id, task) in stored.into_iter().rev() {
                 let row = state.kernel.task(caller.scope(), task).await?;
                 let is_untold = |at: Micros| at > state.doors.started_at.plus_ms(-UNTOLD_MS_MAX);
-                if !state.doors.attempts.is_answered(task) && row.ended_at.is_none_or(is_untold) {
+                // That an answer was written does not say that it arrived: a later attempt says that it did not. But where an
+                // equal request was refused, this may be the attempt behind that one.
+                let is_given = state.doors.attempts.is_answered(task) && was_refused;
+                if !is_given && row.ended_at.is_none_or(is_untold) {
                     return Ok(Some(id));
                 }
             }

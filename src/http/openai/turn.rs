@@ -102,7 +102,7 @@ pub async fn begin(
     wish: TurnWish,
 ) -> Result<Begun, Fault> {
     // Before the message is stored: its sender is told that there is no place, and sends it again.
-    let slot = state.slot(&caller)?;
+    let slot = state.slot(&caller).inspect_err(|_| attempt.iter().for_each(|attempt| attempt.refused(state)))?;
     let is_nameless = wish.place.is_none();
     let preamble = if is_known(state, &caller, wish.place.as_ref()).await? { Vec::new() } else { wish.preamble };
     let is_keyed = key.is_some();
@@ -149,6 +149,17 @@ async fn take_in(state: &AppState, caller: &Caller, attempt: Option<&Attempt>, m
         said.message.client_id = Some(earlier.to_owned());
         return ask(state, caller, said).await;
     }
+    let taken = take_in_anew(state, caller, attempt, said).await;
+    match &taken {
+        Ok(_) => attempt.accepted(state),
+        Err(fault) if matches!(fault.code, Code::QueueFull | Code::TooSoon) => attempt.refused(state),
+        // Something may be stored.
+        Err(_) => {}
+    }
+    taken
+}
+
+async fn take_in_anew(state: &AppState, caller: &Caller, attempt: &Attempt, said: Said) -> Result<Taken, Fault> {
     while let Some(id) = attempt.new_id(state) {
         let mut said = said.clone();
         said.message.client_id = Some(id);

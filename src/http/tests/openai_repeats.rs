@@ -212,13 +212,36 @@ async fn later_attempt_of_a_request_waits_for_the_answer_of_the_first_and_an_equ
         let again = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
         assert!(again.contains("answer 3"), "{path}: {again}");
         assert_eq!(received().await, 3, "{path}: the attempt is no message of its own");
-        // That answer was given: who asks again means something else.
-        let more = post(&server, path, &body, &[(ATTEMPT, "1")]).await.text().await.unwrap();
-        assert!(more.contains("answer 4"), "{path}: {more}");
+        // That answer was written, and may not have arrived: a later attempt says so.
+        let more = post(&server, path, &body, &[(ATTEMPT, "2")]).await.text().await.unwrap();
+        assert!(more.contains("answer 3"), "{path}: {more}");
+        assert_eq!(received().await, 3);
         // Another user's equal request is not joined, nor one with a key.
         let keyed = [(ATTEMPT, "1"), ("idempotency-key", "k")];
         let keyed = post(&server, path, &body, &keyed).await.text().await.unwrap();
-        assert!(keyed.contains("answer 5"), "{path}: {keyed}");
+        assert!(keyed.contains("answer 4"), "{path}: {keyed}");
+    }
+}
+
+#[tokio::test]
+async fn later_attempt_of_a_refused_request_is_stored_and_the_one_after_it_finds_that() {
+    for (path, body) in asked("do it") {
+        let limits = DoorLimits { streams_max: 1, ..DoorLimits::default() };
+        let model = ScriptedModel::new(|_, call| Ok(says(format!("answer {call}"))));
+        let server = Server::with(model, limits.clone()).await;
+        let received = async || count(&server, |body| matches!(body, EventBody::Received(_))).await;
+        let (_, first) = read(post(&server, path, &body, &[(ATTEMPT, "0")]).await).await;
+        assert!(first.to_string().contains("answer 0"), "{path}: {first}");
+        let slot = server.state.doors.slots.take(&UserId::new("another").unwrap(), &limits).ok();
+        assert!(slot.is_some(), "the first response is over");
+        let (status, refused) = read(post(&server, path, &body, &[(ATTEMPT, "0")]).await).await;
+        assert_eq!((status, received().await), (429, 1), "{path}: {refused}");
+        drop(slot);
+        for attempt in ["1", "2"] {
+            let (_, answer) = read(post(&server, path, &body, &[(ATTEMPT, attempt)]).await).await;
+            assert!(answer.to_string().contains("answer 1"), "{path}, attempt {attempt}: {answer}");
+            assert_eq!(received().await, 2, "{path}, attempt {attempt}");
+        }
     }
 }
 

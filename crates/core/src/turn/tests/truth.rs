@@ -815,6 +815,9 @@ fn story_or_translation_is_no_claim_of_the_models_own() {
         ("Add milk", format!("{long}I've added it to your list."), false),
         ("Write a poem and add a task to read it", "I've added the task.".to_owned(), false),
         ("Add a task: write a story", "I've added the task.".to_owned(), false),
+        ("Tell me a joke and add milk to my list", "I've added milk to your list.".to_owned(), false),
+        ("Translate this to German and save it as a note", "I've saved it as a note.".to_owned(), false),
+        ("Write a note with the lyrics of my song", "I've created the note.".to_owned(), false),
     ] {
         for interface in [MainInterface::Cmd, MainInterface::Tools] {
             let limits = TurnLimits { main_interface: interface, ..TurnLimits::default() };

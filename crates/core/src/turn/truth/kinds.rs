@@ -3,7 +3,7 @@
 
 use super::QUOTATIONS;
 use crate::{
-    classify::{Spoken, spoken},
+    classify::{spoken, wishes},
     receipt::Receipt,
     turn::numbers::{numbers, numbers_of_things},
 };
@@ -205,11 +205,35 @@ pub(crate) fn asks_for_prose(message: &str) -> bool {
         "witz",
         "aufsatz",
     ];
+    /// Where something is kept.
+    const KEPT: [&str; 16] = [
+        "note",
+        "notes",
+        "list",
+        "lists",
+        "task",
+        "tasks",
+        "todo",
+        "todos",
+        "reminder",
+        "reminders",
+        "memory",
+        "notiz",
+        "notizen",
+        "liste",
+        "aufgabe",
+        "aufgaben",
+    ];
     /// Words from the verb to what is to be written: "write me a very short and sad story".
     const WORDS_MAX: usize = 8;
-    let mut words = words(message).skip_while(|word| BEFORE.contains(&word.as_str()));
-    let Some(verb) = words.next() else { return false };
+    let lower = message.to_lowercase();
+    let mut said = words(&lower).skip_while(|word| BEFORE.contains(&word.as_str()));
+    let Some(verb) = said.next() else { return false };
     let is_prose = TRANSLATES.contains(&verb.as_str())
-        || WRITES.contains(&verb.as_str()) && words.take(WORDS_MAX).any(|word| PROSE.contains(&word.as_str()));
-    is_prose && spoken(message) != Spoken::Complex
+        || WRITES.contains(&verb.as_str()) && said.take(WORDS_MAX).any(|word| PROSE.contains(&word.as_str()));
+    // "Tell me a joke and add milk", "write a note with the lyrics": what changes something is no prose.
+    // A text behind a colon or in quotes is what is translated.
+    let behind = lower.split_once(&verb).map_or("", |(_, behind)| behind).split([':', '"']).next().unwrap_or_default();
+    let keeps = words(behind).any(|word| KEPT.contains(&word.as_str()));
+    is_prose && !keeps && wishes(behind) == 0
 }

@@ -164,6 +164,7 @@ async fn first_thinking_of_a_template_that_opens_it_is_not_shown_and_thinking_be
         receiver
             .try_iter()
             .filter_map(|d| if let Draft::Text(text) = d { Some(text) } else { None })
+            .filter(|text| !text.is_empty())
             .collect::<Vec<_>>()
     };
     assert_eq!(shown(Reply::says("secret</think>Hi")).await, ["Hi"]);
