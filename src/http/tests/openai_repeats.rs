@@ -235,7 +235,7 @@ async fn later_attempt_of_a_refused_request_is_stored_and_the_one_after_it_finds
         let slot = server.state.doors.slots.take(&UserId::new("another").unwrap(), &limits).ok();
         assert!(slot.is_some(), "the first response is over");
         let (status, refused) = read(post(&server, path, &body, &[(ATTEMPT, "0")]).await).await;
-        assert_eq!((status, received().await), (429, 1), "{path}: {refused}");
+        assert_eq!((status, received().await), (503, 1), "{path}: {refused}");
         drop(slot);
         for attempt in ["1", "2"] {
             let (_, answer) = read(post(&server, path, &body, &[(ATTEMPT, attempt)]).await).await;
