@@ -22,7 +22,8 @@ pub(super) fn go_on(desk: &mut Desk, backend: usize, conversations: &Handle<Conv
 }
 
 impl Desk {
-    /// The tasks that are put off because their last round failed on this backend, or on one that is not known any more.
+    /// The tasks that are put off because their last round failed on this backend. After a restart of the process or of the
+    /// scheduler it is not known which backend that was, and an answer of any counts.
     fn take_failed(&mut self, backend: usize) -> Vec<(ConversationId, UserId, TaskId)> {
         let mut go_on = Vec::new();
         let entries = &mut self.entries;

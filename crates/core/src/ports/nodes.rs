@@ -2,7 +2,7 @@
 //! conversation's owner is an incarnation. All times are the database's clock, so that machines need not agree.
 //!
 //! A node lives until it is declared dead, which happens to one whose lease has expired, and then for good: its renewal says
-//! so, and what it owned may be claimed. An incarnation that is not registered is dead. A store that only one process writes
+//! so, and what it owned may be claimed. An incarnation that is not registered is dead: others may take what it owns. A store that only one process writes
 //! needs none of this: no node is registered there, and no owner but the claimer lives.
 
 use serde::{Deserialize, Serialize};

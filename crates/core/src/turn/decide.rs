@@ -200,7 +200,8 @@ impl Turn {
     }
 
     /// Whether work was done of which no receipt tells: a program's. However an agent ended, its report has its receipts and
-    /// what is in doubt; only reports of older versions do not have the latter.
+    /// what is in doubt; of one that lived until its turn ended it that is
+    /// every call without a result. Reports of older versions have no doubts.
     pub(super) fn has_unseen_work(&self) -> bool {
         let by_agent =
             |report: &AgentReport| report.programs_ran || report.skills_run.iter().any(|run| run.contains("(unknown)"));
