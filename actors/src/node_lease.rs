@@ -40,7 +40,7 @@ const MARGIN_PART: u64 = 5;
 pub struct LeaseLimits {
     /// How long a node that does not renew its lease counts as living, in milliseconds.
     pub lease_ms: u64,
-    /// From one renewal to the next, in milliseconds; less than half of the lease.
+    /// From one renewal to the next, in milliseconds; a third of the lease at most.
     pub renew_ms: u64,
 }
 
@@ -257,7 +257,8 @@ fn renewed(ctx: &Context<NodeLease>, state: &mut NodeLeaseState, asked_us: u64, 
         }
         Err(error) => {
             tracing::warn!(error, "the lease of this process could not be renewed");
-            state.last_error = Some(error);
+            // The others may have failed as well, and come back later than this one.
+            (state.last_error, state.steady_since_us) = (Some(error), None);
             wind(ctx, state, renew_ms.min(AGAIN_MS_MAX));
         }
     }

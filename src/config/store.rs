@@ -171,9 +171,9 @@ impl StoreSettings {
             ("node_lease_ms", self.node_lease_ms, LEASE_MS_MIN),
             ("node_renew_ms", self.node_renew_ms, RENEW_MS_MIN),
         ];
-        if self.node_renew_ms >= RENEW_MS_MIN && self.node_renew_ms.saturating_mul(2) >= self.node_lease_ms {
+        if self.node_renew_ms >= RENEW_MS_MIN && self.node_renew_ms.saturating_mul(3) > self.node_lease_ms {
             let what = format!("it is {}, and the lease lasts {} ms", self.node_renew_ms, self.node_lease_ms);
-            let fix = "give less than half of `store.node_lease_ms`, so that one lost renewal does no harm";
+            let fix = "give a third of `store.node_lease_ms` or less, so that one lost renewal does no harm";
             return Err(KeyError::value(&["store", "node_renew_ms"], &what, fix));
         }
         match at_least.into_iter().find(|(_, value, least)| value < least) {

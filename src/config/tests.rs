@@ -330,7 +330,7 @@ connections_max = 4
 connect_ms_max = 5
 statement_ms_max = 6
 node_lease_ms = 2000
-node_renew_ms = 700
+node_renew_ms = 600
 synchronous = "normal"
 busy_timeout_ms = 1
 readers_max = 9
@@ -433,7 +433,7 @@ fn every_limit_reaches_the_kernel_and_the_store() {
     assert_eq!(annie_core::limits::TurnLimits { interface: SubAgentInterface::Cmd, ..turn }, config.turn);
     assert_eq!((queue, breaker, deadlines), (config.queue.clone(), config.breaker, config.deadline));
     assert_eq!(notify, config.notify);
-    assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 700));
+    assert_eq!((lease.lease_ms, lease.renew_ms), (2_000, 600));
     let postgres = config.store.postgres();
     assert_eq!((postgres.connections_max, postgres.connect_ms_max, postgres.statement_ms_max), (4, 5, 6));
     let options = config.store.sqlite();

@@ -268,3 +268,36 @@ async fn once_skill_is_not_begun_by_a_process_that_stood_still_for_longer_than_i
         }
     }
 }
+
+/// The log says that its round began, so nobody else begins it; but it did not, and the user is told that nobody knows.
+#[tokio::test(start_paused = true)]
+async fn program_is_not_begun_by_a_process_that_stood_still_for_longer_than_its_lease() {
+    let (store, limits) = (MemoryStore::new(), LeaseLimits { lease_ms: 2_000, renew_ms: 500 });
+    let is_mark = |append: &Append| append.events.iter().any(|e| matches!(e.body, EventBody::RoundBegan { .. }));
+    let at = move |point: &StorePoint<'_>, side: StoreSide| {
+        side == StoreSide::After && matches!(point, StorePoint::Commit(batch) if batch.iter().any(is_mark))
+    };
+    let (cold, is_frozen) = freezing(&store, at);
+    let start = async |seed, store: MemoryStore| {
+        let model = Arc::new(ScriptedModel::saying("the program did it"));
+        let mut parts = WorldParts::with_model(model.clone());
+        (parts.store, parts.env, parts.node, parts.acts) = (Arc::new(store), env::env(seed), node(seed), true);
+        parts.limits.lease = limits;
+        (parts.start().await, model)
+    };
+    let (here, here_model) = start(7, store.clone()).await;
+    let (owner, owner_model) = start(8, cold).await;
+    let said = owner.say("do it").await;
+    eventually("it stands still", async || is_frozen.borrow().then_some(())).await;
+    let end = tokio::time::timeout(TAKEOVER, here.final_of(said.conversation, said.task)).await;
+    let end = end.expect("another process goes on");
+    assert!(matches!(&end, EventBody::Failed { code, .. } if code == "model_in_doubt"), "{end:?}");
+    is_frozen.send_replace(false);
+    eventually("it holds a new lease", async || (lease_of(&owner).await["losses"] == 1).then_some(())).await;
+    come_back_after(60_000).await;
+    assert_eq!((owner_model.call_count(), here_model.call_count()), (0, 0), "it began at a lease that had run out");
+    check_log(&here.log(said.conversation).await);
+    for world in [here, owner] {
+        world.kernel.stop().await;
+    }
+}

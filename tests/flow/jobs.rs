@@ -264,6 +264,25 @@ async fn a_word_into_a_turn_whose_process_dies_is_told_by_the_next_life_and_ends
 }
 
 #[tokio::test]
+async fn suspended_task_stays_so_when_its_model_answers_again() {
+    use annie_actors::Control;
+    let (parts, order, gate) = one_slot();
+    let world = parts.start().await;
+    let long = say(&world, "ann", "long 2", Priority::Normal).await;
+    rounds_begun(&order, 1).await;
+    let control = async |control| world.kernel.control(Scope::User(ann()), long.task, control, "ann").await;
+    assert!(control(Control::Suspend).await.expect("done"));
+    assert!(!control(Control::TryAgain).await.expect("answered"), "a person suspended it");
+    assert!(control(Control::Continue).await.expect("done"));
+    assert!(control(Control::TryAgain).await.expect("done"));
+    gate.add_permits(10);
+    assert_eq!(world.answer(&long).await, "long is done");
+    let kinds = world.kinds(long.conversation).await;
+    assert_eq!(kinds.iter().filter(|kind| kind.ends_with("continued")).count(), 2, "{kinds:?}");
+    world.kernel.stop().await;
+}
+
+#[tokio::test]
 async fn a_paused_task_makes_no_round_until_it_is_let_go_on_also_in_the_next_life() {
     use annie_actors::Control;
     let (parts, order, gate) = one_slot();

@@ -318,17 +318,24 @@ async fn prepare(
     if !endpoint.facts.acts {
         return Ok(None);
     }
+    let not_begun = |why: &dyn std::fmt::Display| {
+        call.begin.take_back();
+        Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {why}")))
+    };
     if !call.begin.begin() {
         return Err(ModelError::new(ModelErrorKind::Protocol, "it was not begun: its turn has ended"));
     }
+    let holder = wiring.lease.incarnation();
     // Before it begins the log says so: a round that is found begun is never run again.
     let body = EventBody::RoundBegan { round: call.round, backend: endpoint.name.clone() };
-    match mark(wiring, call, body).await {
-        Ok(()) => Ok(Some(hand_over(call, endpoint))),
-        Err(e) => {
-            call.begin.take_back();
-            Err(ModelError::new(ModelErrorKind::Protocol, format!("it was not begun: {e}")))
-        }
+    if let Err(e) = mark(wiring, call, body).await {
+        return not_begun(&e);
+    }
+    // A process that stood still behind its mark may have been replaced: nobody knows then whether the round was begun.
+    if wiring.lease.holds(holder, &*wiring.env.clock).await {
+        Ok(Some(hand_over(call, endpoint)))
+    } else {
+        not_begun(&"the lease of this process has run out")
     }
 }
 

@@ -55,6 +55,8 @@ pub enum Control {
     Suspend,
     /// Let it go on.
     Continue,
+    /// Let it go on because its model answers again; nothing if it is suspended.
+    TryAgain,
     /// Change its class.
     Reprioritise(Priority),
 }

@@ -25,6 +25,8 @@ pub(super) async fn control(
     // A message that joined another, or an order, has no rounds of its own to hold back or to hurry.
     let is_open = match control {
         Control::Cancel => state.conv.is_open(task),
+        // What a person suspended waits for a person.
+        Control::TryAgain => state.conv.turn(task).is_some_and(|turn| !turn.suspended),
         Control::Suspend | Control::Continue | Control::Reprioritise(_) => {
             state.conv.turn(task).is_some() || state.conv.inbox.iter().any(|p| p.task == task)
         }
@@ -33,7 +35,7 @@ pub(super) async fn control(
         let body = match control {
             Control::Cancel => EventBody::CancelRequested { by },
             Control::Suspend => EventBody::Suspended { by },
-            Control::Continue => EventBody::Continued { by },
+            Control::Continue | Control::TryAgain => EventBody::Continued { by },
             Control::Reprioritise(priority) => EventBody::Reprioritised { priority, by },
         };
         record::record(ctx, state, task, AgentId::orchestrator(), body).await?;

@@ -14,7 +14,7 @@ pub(super) fn go_on(desk: &mut Desk, backend: usize, conversations: &Handle<Conv
     for (conversation, user, task) in desk.take_failed(backend) {
         // Whether it went on, its events tell.
         let (reply, _) = oneshot::channel();
-        let (control, by) = (Control::Continue, BY.to_owned());
+        let (control, by) = (Control::TryAgain, BY.to_owned());
         // If nobody hears it, the task goes on when its time has come.
         let takes_over = false;
         conversations.tell(ConversationsMsg::Control { conversation, user, task, control, by, reply, takes_over });

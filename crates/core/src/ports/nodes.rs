@@ -78,7 +78,8 @@ pub trait Nodes: Send + Sync {
     ) -> Fut<'_, Result<(), StoreError>>;
 
     /// Renews a lease, unless the incarnation is dead. With `may_end_others` every node whose lease has expired is declared
-    /// dead by the way; a node that could not renew its own for a while gives the others time to renew theirs first.
+    /// dead by the way, if the caller's own last renewal is less than half a lease ago by the store's clock: after a pause of
+    /// the store, or a step of its clock, the others have time to renew theirs first.
     fn renew_node(
         &self,
         incarnation: NodeIncarnation,

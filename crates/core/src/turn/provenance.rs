@@ -413,6 +413,25 @@ mod tests {
     }
 
     #[test]
+    fn statement_that_is_turned_round_is_not_what_the_user_said() {
+        let mut p = Provenance::default();
+        p.add_user_text("Remember that I like tea with milk");
+        p.has_read("mail.read");
+        let origin = |text: &str| p.origin_of(&serde_json::json!({"text": text}));
+        assert_eq!(origin("likes tea with milk"), Vec::<String>::new());
+        for turned in ["likes no tea with milk", "likes tea, not with milk", "likes all tea with any milk"] {
+            assert_eq!(origin(turned), ["mail.read"], "{turned}");
+        }
+    }
+
+    #[test]
+    fn entity_without_an_end_costs_no_more_than_its_name() {
+        let text = "&#".repeat(300_000);
+        assert_eq!(without_entities(&text), text);
+        assert_eq!(without_entities("&#x26;lt;a&period;b&é; &verylongname; &#0000060;"), "<a.b&é; &verylongname; <");
+    }
+
+    #[test]
     fn results_name_numbers_only_as_such() {
         let mut p = Provenance::default();
         p.add_stored_text(

@@ -192,7 +192,8 @@ pub(super) fn without_entities(text: &str) -> Cow<'_, str> {
 
 /// What an entity at the beginning of a text stands for, and its length in bytes.
 fn entity(text: &str) -> Option<(char, usize)> {
-    const ENTITY_BYTES_MAX: usize = 10;
+    // "&", a name, and ";".
+    const ENTITY_BYTES_MAX: usize = 12;
     const NAMED: [(&str, char); 9] = [
         ("lt", '<'),
         ("gt", '>'),
@@ -204,9 +205,9 @@ fn entity(text: &str) -> Option<(char, usize)> {
         ("lowbar", '_'),
         ("grave", '`'),
     ];
+    let text = &text[..crate::outcome::floor_char_boundary(text, ENTITY_BYTES_MAX)];
     let name = text.strip_prefix('&')?.split_once(';')?.0;
     let meant = match name.strip_prefix('#') {
-        _ if name.len() > ENTITY_BYTES_MAX => None,
         Some(code) => {
             let hex = code.strip_prefix(['x', 'X']).map(|hex| u32::from_str_radix(hex, 16));
             char::from_u32(hex.unwrap_or_else(|| code.parse()).ok()?)
@@ -220,13 +221,15 @@ fn entity(text: &str) -> Option<(char, usize)> {
 /// and tags.
 pub(super) fn is_said_in(user_words: &str, arguments: &Value) -> bool {
     const SAYS_SOMETHING_CHARS_MIN: usize = 4;
+    /// They turn a statement round.
+    const WEIGHTY: [&str; 12] = ["not", "no", "nor", "any", "all", "off", "don", "non", "pas", "nie", "nur", "nein"];
     const OF_STATEMENTS: [&str; 12] =
         ["user", "users", "always", "should", "must", "please", "prefers", "wants", "likes", "that", "their", "they"];
     let mut values = Vec::new();
     collect(arguments, &mut values);
     let texts: Vec<&String> = values.iter().filter(|text| text.split_whitespace().nth(1).is_some()).collect();
     let is_said = |word: &str| {
-        word.chars().count() < SAYS_SOMETHING_CHARS_MIN
+        word.chars().count() < SAYS_SOMETHING_CHARS_MIN && !WEIGHTY.contains(&word)
             || OF_STATEMENTS.contains(&word)
             || user_words.contains(&format!(" {word} "))
     };

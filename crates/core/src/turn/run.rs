@@ -23,6 +23,7 @@ const GO_ON: &str = "[Your answer was cut off at the length limit. Go on exactly
 const NO_SUCH_CALL: &str = "[Your reply was a call of something that does not exist, so nothing ran. Use only what you were given, or answer in words.]";
 const NO_RESULT: &str = "[You wrote a result yourself: nothing ran. Use your tools, or answer in your own words.]";
 const ONLY_A_CALL: &str = "The model only wrote calls of things that do not exist.";
+const LONG_CALL: &str = "The model's call was cut off at its length limit, so it was not run.";
 /// After so many replies that ask again for what was done, the run is over: its work is done, and its model has lost track.
 const REPEATS_MAX: u32 = 2;
 
@@ -506,6 +507,10 @@ impl AgentRun {
             self.told_of_call = true;
             self.note(CUT_CALL);
             self.next_round();
+        } else if self.finish == Finish::Length && !self.takes_cuts && !self.shows_calls && markup::is_cut_call(&whole)
+        {
+            // Half a call is no answer, and nothing to go on with.
+            self.end(Ending::Silent(LONG_CALL.to_owned()));
         } else if may_continue && !std::mem::replace(&mut self.has_continued, true) {
             self.cut = Some(whole);
             self.note(GO_ON);

@@ -69,11 +69,12 @@ impl Nodes for MemoryStore {
         Box::pin(self.write("renew_node", move |data| {
             let now = data.clock.now();
             let held = data.node_mut(incarnation).filter(|row| row.ended_at.is_none());
-            let is_held = held.is_some();
+            let (is_held, mut is_steady) = (held.is_some(), false);
             if let Some(row) = held {
+                is_steady = now.since_ms(row.heartbeat_at) < lease_ms / 2;
                 (row.heartbeat_at, row.expires_at) = (now, now.later_ms(lease_ms));
             }
-            if is_held && may_end_others {
+            if is_steady && may_end_others {
                 let has_expired = |row: &&mut NodeRow| row.ended_at.is_none() && row.expires_at <= now;
                 data.nodes.values_mut().filter(has_expired).for_each(|row| row.ended_at = Some(now));
             }

@@ -20,13 +20,14 @@ pub(super) const END: &str = "UPDATE nodes \
      SET ended_at = CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) \
      WHERE incarnation = $1 AND ended_at IS NULL";
 /// One statement: renews the lease of an incarnation that has not ended, declares those dead whose leases have expired if the
-/// caller may, and says who is dead. A row that another node renews or ends just now is left to it, so that no two wait for
-/// each other.
+/// caller may and was itself heard of less than half a lease ago, and says who is dead. A row that another node renews or ends
+/// just now is left to it, so that no two wait for each other.
 const RENEW: &str = "WITH clock AS MATERIALIZED \
          (SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now), \
+     steady AS (SELECT 1 FROM nodes, clock WHERE incarnation = $1 AND abs(clock.now - heartbeat_at) < CAST($2 AS BIGINT) / 2), \
      held AS (UPDATE nodes SET heartbeat_at = clock.now, expires_at = clock.now + CAST($2 AS BIGINT) FROM clock \
          WHERE incarnation = $1 AND ended_at IS NULL RETURNING 1), \
-     expired AS (SELECT n.incarnation FROM nodes n WHERE CAST($3 AS BOOLEAN) AND n.ended_at IS NULL \
+     expired AS (SELECT n.incarnation FROM nodes n WHERE CAST($3 AS BOOLEAN) AND EXISTS (SELECT 1 FROM steady) AND n.ended_at IS NULL \
          AND n.expires_at <= (SELECT now FROM clock) AND n.incarnation <> $1 FOR UPDATE SKIP LOCKED), \
      declared AS (UPDATE nodes SET ended_at = clock.now FROM clock WHERE EXISTS (SELECT 1 FROM held) \
          AND incarnation IN (SELECT incarnation FROM expired) AND ended_at IS NULL RETURNING 1) \

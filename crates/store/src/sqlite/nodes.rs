@@ -17,6 +17,8 @@ pub(super) const REGISTER: &str = "INSERT INTO nodes (node_id, incarnation, star
      heartbeat_at = excluded.heartbeat_at, expires_at = excluded.expires_at, ended_at = NULL";
 pub(super) const END: &str = "UPDATE nodes SET ended_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER) \
      WHERE incarnation = $1 AND ended_at IS NULL";
+const STEADY: &str = "SELECT 1 FROM nodes WHERE incarnation = $1 \
+     AND abs(CAST(unixepoch('subsec') * 1000000 AS INTEGER) - heartbeat_at) < $2 / 2";
 const RENEW: &str = "UPDATE nodes SET heartbeat_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER), \
      expires_at = CAST(unixepoch('subsec') * 1000000 AS INTEGER) + $2 \
      WHERE incarnation = $1 AND ended_at IS NULL RETURNING incarnation";
@@ -32,8 +34,9 @@ impl Sqlite {
         may_end_others: bool,
     ) -> Result<Renewal, StoreError> {
         let me = || incarnation.uuid().into();
+        let is_steady = !self.ask("looking at a lease", STEADY, vec![me(), lease_us.into()]).await?.is_empty();
         let is_held = !self.tell("renewing a lease", RENEW, vec![me(), lease_us.into()]).await?.is_empty();
-        if is_held && may_end_others {
+        if is_held && may_end_others && is_steady {
             self.tell("ending nodes", DECLARE_DEAD, vec![me()]).await?;
         }
         let rows = self.ask("counting nodes", ENDED, Vec::new()).await?;

@@ -71,6 +71,11 @@ pub async fn expired_node_is_declared_dead_for_good_by_one_that_may(store: Arc<d
     assert_eq!(renew(store, 1, LONG_MS, false).await, Renewal { is_held: true, ended: (0, None) });
     assert!(!renew(store, 4, LONG_MS, true).await.is_held);
     assert!(store.nodes().await.unwrap().iter().all(|row| row.ended_at.is_none()), "who is not registered ends nobody");
+    assert_eq!(
+        renew(store, 1, 0, true).await,
+        Renewal { is_held: true, ended: (0, None) },
+        "it was away for half a lease"
+    );
     let renewal = renew(store, 1, LONG_MS, true).await;
     let rows = store.nodes().await.unwrap();
     assert_eq!(renewal, Renewal { is_held: true, ended: (1, rows[1].ended_at) });

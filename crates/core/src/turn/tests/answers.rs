@@ -175,6 +175,22 @@ fn answer_cut_by_its_length_is_gone_on_with_once_and_joined() {
 }
 
 #[test]
+fn call_that_is_cut_off_a_second_time_is_never_shown() {
+    let cut = |text: &str| crate::message::ModelReply { finish: Finish::Length, ..reply(text, &[]) };
+    let half = r#"{"name": "notes_write", "arguments": {"text": "Once upon a"#;
+    for again in [half, "{\"name\": \"notes_write\", \"argu"] {
+        let mut w = World::new();
+        let task = w.say("Keep a long story as a note");
+        w.replies_with(&cut(half));
+        assert!(w.last_shown().contains("Send the whole call again"), "{}", w.last_shown());
+        w.replies_with(&cut(again));
+        let EventBody::Answered { text, outcome, .. } = w.finals(task)[0] else { panic!("no answer") };
+        assert_eq!(text, "I have no answer: The model's call was cut off at its length limit, so it was not run.");
+        assert_eq!(*outcome, AnswerOutcome::GaveUp);
+    }
+}
+
+#[test]
 fn answer_withheld_by_a_filter_or_lost_in_thinking_says_so() {
     let ends = |finish, text: &str| crate::message::ModelReply { finish, ..reply(text, &[]) };
     let mut w = World::new();
